@@ -39,6 +39,7 @@ __all__ = [
     "Dataset",
     "Denoise",
     "Experiment",
+    "Explain",
     "FoldSettings",
     "Hcp",
     "InPaper",

@@ -13,6 +13,7 @@ from bolt.config import (
     Config,
     Dataset,
     Experiment,
+    Explain,
     Model,
     Quick,
     Row,
@@ -154,7 +155,7 @@ def entries(config: Config, experiment: Experiment) -> list[Entry]:
             value=row.value,
             explanations=[] if note else [layout.run(atlas, model, seed).explanation for seed in config.seeds],
             outer=config.folds.outer,
-            paper_dataset=paper_dataset(dataset),
+            paper_dataset=paper_dataset(dataset, config.folds.scheme),
         )
         for atlas in atlases
         for row, model, note in judged
@@ -222,6 +223,10 @@ def with_first_looks(experiment: Experiment, results: Path, shown: Iterable[str]
                 f"Only a first look at {config.dataset_name}: torch models were trained for at most "
                 f"{config.quick.epochs} epoch(s)."
             )
+        if config.folds.scheme == "leave-site-out":
+            looks.append(f"Each fold of {config.dataset_name} is a site, predicted by models that never saw it.")
+        if experiment.explains and (n := config.explain.tokens) != (papers := Explain().tokens):
+            looks.append(f"At {config.dataset_name} a scan has {n} landmarks, in the paper {papers}.")
         if config.search.use:
             rows = {row.row: searched_model(row.model, config) for row, _ in rows_of(experiment, config)}
             chosen, own = ([row for row, file in rows.items() if bool(file) == used] for used in (True, False))
@@ -264,9 +269,9 @@ def available(config: Config) -> dict[str, Experiment]:
     return {name: load_experiment(place) for name, place in names.items()}
 
 
-def paper_dataset(dataset: Dataset) -> str:
-    """Return with which of the paper's datasets results are compared: none if label or classes are others."""
-    if dataset.paper is None:
+def paper_dataset(dataset: Dataset, scheme: str = "kfold") -> str:
+    """Return with which of the paper's datasets results are compared: none if label, classes or kind of folds differ."""
+    if dataset.paper is None or scheme != "kfold":
         return ""
     original = load_dataset(dataset.paper)
     same = (dataset.label, dataset.classes) == (original.label, original.classes)

@@ -9,8 +9,9 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bolt import __version__
+from bolt.config import Model
 from bolt.evaluate.metrics import metrics_of
-from bolt.models.registry import fitted_at_once
+from bolt.models.registry import inputs_of
 from bolt.report.tables.numbers import metric_name
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -48,13 +49,19 @@ def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None
         classes=classes,
         model=model,
         floor=floor,
-        crops=not fitted_at_once(model.model) or model.connectivity == "crop",
+        crop=estimator.members_[0].info.get("crop", about["series"]["crop"]) if on_crops(model) else None,
         metrics=metrics,
         n_models=len(estimator.members_),
         n_rois=len(about["rois"]["value"]),
         span=span,
         version=__version__,
     )
+
+
+def on_crops(model: Model) -> bool:
+    """Return whether a model itself is trained on crops; the members of an ensemble state their own settings."""
+    inputs = inputs_of(model.model)
+    return inputs == "series" or (inputs == "connectivity" and model.connectivity == "crop")
 
 
 def span(ends: list[float]) -> str:

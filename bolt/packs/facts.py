@@ -101,7 +101,7 @@ def describe_run(place: RunPlace) -> Facts:
         "positive": classes[-1] if classes and len(classes) == 2 else None,
         "atlas": _atlas(place, study, cache),
         "rois": cache.rois.where(cache.rois.notna(), None).to_dict("list"),
-        "series": _series(place, study),
+        "series": series_facts(place, study),
         "cohort": cohort,
         "scheme": study.config.folds.scheme,
         "runs": {
@@ -167,14 +167,16 @@ def _atlas(place: RunPlace, study: Study, cache: SeriesCache) -> dict[str, Any]:
     return about
 
 
-def _series(place: RunPlace, study: Study) -> dict[str, Any]:
+def series_facts(place: RunPlace, study: Study) -> dict[str, Any]:
     """Return how the series were made, for those who make series of new scans."""
     config, dataset = study.config, study.dataset
     settings = {"uncovered": config.parcellate.uncovered, "crop": dataset.crop}
     if dataset.ready_series:
         return settings | {"made_by": "the dataset's authors", "space": None, "denoising": None}
+    pipeline = dataset.abide.pipeline
     denoising = place.cache.manifest["settings"].get("Denoising")
-    made_by = "fMRIPrep" if dataset.source == "fmriprep" else "HCP" if dataset.source == "hcp" else "BolT"
+    others = {"fmriprep": "fMRIPrep", "hcp": "HCP", "abide": f"the Preprocessed Connectomes Project ({pipeline})"}
+    made_by = others.get(dataset.source, "BolT")
     keys = ("space", "resolution", "registration", "slice_timing", "steady_state", "output")
     preprocessing = {key: getattr(config.preprocess, key) for key in keys} if made_by == "BolT" else None
     return settings | {

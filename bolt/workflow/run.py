@@ -174,7 +174,7 @@ class Run(ScanFiles):
         """Return what an experiment's file contains, what its models are called, and the paper's values of it."""
         table = paper_table(name)
         titles = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
-        about = [paper_dataset(self.dataset), self.dataset.coloured]
+        about = [paper_dataset(self.dataset, self.config.folds.scheme), self.dataset.coloured]
         return repr([self.experiments[name], titles, sha256(table) if table.is_file() else None, about])
 
     # ---- models --------------------------------------------------------------------------------

@@ -239,12 +239,23 @@ def test_the_examples_of_the_page_are_experiments(tmp_path):
     ]
 
 
+KINDS = ("ablation", "landmarks")
+
+
 def test_a_table_says_where_it_is_only_a_first_look(tmp_path):
     for name, quick in (("abide1", {"epochs": 2}), ("hcp_rest", None), ("hcp_task", {"epochs": 3})):
         write_yaml_of(configured(dataset=name, quick=quick), tmp_path / name / "config.yaml")
     said = with_first_looks(load_experiment("ablation"), tmp_path, {"abide1", "hcp_rest"}).description
     assert "a first look at abide1: torch models were trained for at most 2 epoch(s)" in said
     assert "hcp" not in said
+
+
+def test_a_table_says_where_folds_or_landmarks_are_not_the_papers(tmp_path):
+    sites = configured(dataset="abide1", folds={"scheme": "leave-site-out"}, explain={"tokens": 3})
+    write_yaml_of(sites, tmp_path / "abide1" / "config.yaml")
+    said = {name: with_first_looks(load_experiment(name), tmp_path, {"abide1"}).description for name in KINDS}
+    assert all("Each fold of abide1 is a site, predicted by models that never saw it." in text for text in said.values())
+    assert {name for name, text in said.items() if "has 3 landmarks, in the paper 5" in text} == {"landmarks"}
 
 
 def write_yaml_of(config: Config, path) -> None:

@@ -142,6 +142,12 @@ def test_a_copy_that_predicts_something_else_is_not_compared_with_the_paper(
     assert run.experiment_settings("comparison") != copy.experiment_settings("comparison")  # the table is made anew
 
 
+def test_sites_left_out_are_not_compared_with_the_papers_folds() -> None:
+    for scheme, compared in (("kfold", "abide1"), ("leave-site-out", "")):
+        config = Config(dataset="abide1_images", atlases=["aal116"], folds={"scheme": scheme})
+        assert {entry.paper_dataset for entry in entries(config, load_experiment("comparison"))} == {compared}
+
+
 def test_what_the_paper_does_not_have_stays_empty() -> None:
     assert shown("abide1", ["cc200"], "comparison").empty  # its atlases are Schaefer's and AAL
     assert paper_of(load_dataset("abide1").paper, "cc200").empty

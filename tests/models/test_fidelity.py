@@ -45,7 +45,7 @@ def test_the_methods_text_names_reconstructions():
 def test_a_row_with_other_settings_may_state_another_fidelity():
     rows = {row.row: model for row, model in rows_of(load_experiment("baselines"), Config(dataset="abide1"))}
     assert all(model.fidelity for model in rows.values())
-    stated = [rows[name].fidelity.note for name in ("SVM, published code", "SVM, crops")]
+    stated = [rows[name].fidelity.note for name in ("SVM (published code)", "SVM, crops")]
     assert "RBF" in stated[0] and "whole scans" not in stated[1] and "crop" in stated[1]
 
 

@@ -7,6 +7,7 @@ import errno
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,15 @@ from sklearn.linear_model import LogisticRegression
 import bolt
 from bolt.cli.predict import log_metrics, predict
 from bolt.config import Config, Dataset, load_model
+from bolt.config.models import DatasetSettings
+from bolt.config.study import Study
 from bolt.evaluate.metrics import pooled
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
 from bolt.models.parts.temperature import fit_temperature, with_temperature
+from bolt.packs.card import on_crops
 from bolt.packs.cohort import distance, flags, percentile, refusal, summarise_cohort
+from bolt.packs.facts import series_facts
 from bolt.packs.pack import pack, read_pack
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity
@@ -522,6 +527,23 @@ def test_the_card_says_what_is_true_of_the_model(packed):
     assert "Crops of" not in card, "an SVM reads whole scans"
     assert "reports what motion, age and sex alone achieves" in card and "a folder with fMRIPrep" not in card
     assert "not trained on its\nsubject or family" in card and "single models" in card and "over 2 seeds" in card
+
+
+def test_the_card_has_the_crop_of_the_training(tmp_path):
+    """A recipe may have another crop than the dataset, which has 30 volumes."""
+    run = build_run(tmp_path, "meanmlp", seeds=(0,), run=[0], by_dataset={"toy": DatasetSettings(crop=12)})
+    pack(argparse.Namespace(run=run, out=tmp_path / "model", licence=None))
+    assert "Crops of 12 volumes; all settings are" in (tmp_path / "model" / "README.md").read_text()
+    trained_on_crops = ["bolt", "brainnetcnn", "svm_published"]
+    assert [name for name in [*trained_on_crops, "bnt", "svm", "ensemble", "site_only"] if on_crops(load_model(name))] == (
+        trained_on_crops
+    )
+
+
+def test_images_of_abide_are_said_to_be_preprocessed_by_others():
+    place = SimpleNamespace(cache=SimpleNamespace(manifest={"settings": {}}))
+    about = series_facts(place, Study.of(Config(dataset="abide1_images", atlases=["aal116"])))
+    assert about["made_by"] == "the Preprocessed Connectomes Project (cpac)" and about["preprocessing"] is None
 
 
 def test_seeds_are_not_scans():

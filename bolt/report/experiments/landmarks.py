@@ -72,7 +72,7 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
             "Mean ± standard deviation over folds; accuracy, recall and precision in per cent. The paper does not "
             "state whether volumes or subjects are classified, and has random volumes as its only control."
         )
-        scope = _scope(entry)
+        scope = tested(entry)
         shown = landmark_table(tables, paper, expected=_expected(entry))
         sheets.append(Sheet(title, shown, caption, notes=[scope] if scope else []))
         scopes[title] = scope
@@ -102,7 +102,7 @@ def _expected(entry: Entry) -> int:
     return entry.outer * len(entry.explanations)
 
 
-def _scope(entry: Entry) -> str:
+def tested(entry: Entry) -> str:
     """Return how much of the dataset was tested by the models that are explained."""
     predictions, missing = gather(entry)
     scans = (

@@ -16,9 +16,10 @@ from bolt.explain.regions import ROI_COLUMNS
 from bolt.explain.tasks import TASK_COLUMNS
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import holds_something, read_json, read_table, write_table, write_text
+from bolt.report.experiments.landmarks import tested
 from bolt.report.experiments.paper_layout import dataset_titles, in_papers_order
 from bolt.report.figures.tasks import draw_masked, draw_tasks, of_task
-from bolt.report.sections.explanation.regions import BRAIN, atlas_of
+from bolt.report.sections.explanation.regions import atlas_of, brain_caption
 from bolt.report.sections.explanation.tasks import COURSE, MASKED, onset
 from bolt.report.tables.explanation import TASK_KEYS, selected_rois, task_titles
 from bolt.report.tables.markup import Sheet, markdown
@@ -57,8 +58,10 @@ class Explained(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """Return what a caption says of seeds."""
-        return ONE_SEED.format(seed=self.seed) if len(self.study.config.seeds) > 1 else ""
+        """Return what a caption says of seeds, and of how much of the dataset was tested."""
+        several = len(self.study.config.seeds) > 1
+        scope = tested(self.entry)
+        return (ONE_SEED.format(seed=self.seed) if several else "") + (f" {scope}." if scope else "")
 
 
 def write_brain_maps(experiment: Experiment, entries: Sequence[Entry], studies: Mapping[str, Study], out: Path) -> None:
@@ -75,14 +78,13 @@ def write_brain_maps(experiment: Experiment, entries: Sequence[Entry], studies: 
     for found in _explained(experiment, entries, studies, "roi_weights.tsv"):
         weights = read_table(found.folder / "roi_weights.tsv", text=("class", "name", "network", "hemisphere"))
         picture = out / f"{experiment.name}_{found.stem}.png"
-        share = BRAIN.format(share=100 * found.study.config.explain.top_rois)
         try:
             image = atlas_of(found.study, found.entry.atlas).label_image
         except BoltError as error:
             drawing = f"No brain map: {error}"
         else:
             plot_regions(weights, image, found.study.dataset.coloured, picture)
-            drawing = f"![{found.title}]({picture.name})\n\n{share}{found.remark}"
+            drawing = f"![{found.title}]({picture.name})\n\n{brain_caption(found.study.config.explain)}{found.remark}"
         rois = selected_rois(weights)
         rois.insert(0, "", rois.pop("ROI"))
         sheet = markdown(Sheet(f"{found.title}: selected ROIs", rois, CONTROLLED))
@@ -133,7 +135,7 @@ def _task_figures(experiment: Experiment, found: Explained, curves: pd.DataFrame
     rois = read_table(found.study.layout.cache(found.entry.atlas) / "rois.tsv", text=("name", "network", "hemisphere"))
     curve, shown, tr = of_task(curves, masked), of_task(events, masked), read_json(about)["RepetitionTime"]
     draw_masked(curve, shown, series, product, rois, tr, picture)
-    yield f"![(b) {found.title}]({picture.name})\n\n(b) {MASKED.format(title=task_titles([masked])[masked])}"
+    yield f"![(b) {found.title}]({picture.name})\n\n(b) {MASKED.format(title=task_titles([masked])[masked])}{found.remark}"
 
 
 def _place(key: tuple[str, str, str]) -> tuple[int, tuple[str, str, str]]:

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from bolt.config import Model
+from bolt.config import FoldSettings, Model
 from bolt.io.files import read_json, read_table, write_table, write_text
+from bolt.training.tuning.space import keys_with
 
 TITLES = {"per-fold": "search per fold", "paper": "search on one fold"}
 MEANING = {
@@ -58,10 +59,7 @@ def _text(best: Mapping[int, dict[str, Any]], model: Model, scheme: str) -> str:
     """Compose the YAML file from the best trial of each fold."""
     first = next(iter(best.values()))
     title = model.shown
-    keys = model.model_dump(mode="json", exclude_unset=True, exclude={"name", "title", "by_fold"})
-    if scheme == "paper":
-        for group, values in first["settings"].items():
-            keys |= {group: {**keys.get(group, {}), **values}} if values else {}
+    keys = keys_with(model, FoldSettings(**first["settings"]) if scheme == "paper" else FoldSettings())
     lines = [
         f"# {title} with hyper-parameters found by a search (scheme {scheme}). {MEANING[scheme]}",
         "# Chosen by the smallest mean loss of the validation scans; test scans were not used.",

@@ -12,7 +12,7 @@ from bolt.config import Model
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, write_table, write_text
 from bolt.training.tuning.choice import dump, read_trials, trials_of
-from bolt.training.tuning.space import rounded, settings_of
+from bolt.training.tuning.space import keys_with, rounded, settings_of
 
 COLUMNS = {
     "trial": "Candidate, from 1; the same values in every study. The first has the model's own",
@@ -87,10 +87,8 @@ def _require_equal(tables: Mapping[str, pd.DataFrame], searched: list[str], stud
 def _text(model: Model, studies: Mapping[str, Path], values: dict[str, Any], excess: pd.Series, chosen: int) -> str:
     """Compose the YAML file."""
     title = model.shown
-    keys = model.model_dump(mode="json", exclude_unset=True, exclude={"name", "title", "by_fold"})
     drawn = rounded({name: value for name, value in values.items() if pd.notna(value)})
-    for group, changed in settings_of(model, drawn).model_dump(mode="json").items():
-        keys |= {group: {**keys.get(group, {}), **changed}} if changed else {}
+    keys = keys_with(model, settings_of(model, drawn))
     about = read_json(next(iter(studies.values())) / "best.json")
     lines = [
         f"# {title} with one choice of hyper-parameters for all datasets and atlases searched so far, as in the paper.",

@@ -161,6 +161,21 @@ def settings_of(model: Model, values: Mapping[str, Any]) -> FoldSettings:
     return FoldSettings(**groups)
 
 
+def keys_with(model: Model, settings: FoldSettings) -> dict[str, Any]:
+    """Return the keys of a model's file with the values that a search chose, which hold on every dataset.
+
+    Without ``name``, ``title`` and ``by_fold``.
+    """
+    keys = model.model_dump(mode="json", exclude_unset=True, exclude={"name", "title", "by_fold"})
+    for group, chosen in settings.model_dump(mode="json").items():
+        keys |= {group: {**keys.get(group, {}), **chosen}} if chosen else {}
+    for of_dataset in keys.get("by_dataset", {}).values():
+        own = of_dataset.pop("training", {})
+        if kept := {key: value for key, value in own.items() if key not in settings.training}:
+            of_dataset["training"] = kept
+    return keys
+
+
 def _hyper(model: Model, key: str) -> Any:
     """Return a hyper-parameter of the model, or its default."""
     return model.hyper.get(key, default_of(model.model, key, None))

@@ -59,13 +59,24 @@ def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path: Path) 
     assert set(table["seed"]) == {3} and set(table["selected"].astype(str)) <= {"1", "True", "true"}
     text = (tmp_path / "brain_maps.md").read_text()
     assert re.findall("## (.*)\n", text)[0] == "HCP-Rest, dosenbach160, BolT" and "Figures 5 to 7 of the paper" in text
-    assert "this is seed 3" in text
+    assert "this is seed 3. 0 of 10 folds, 0 of 0 scans tested." in text and "by regression weight, mean over folds" in text
     pictures = {name: next(tmp_path.glob(f"brain_maps_{name}_*.png")) for name in ("abide1", "hcp_rest")}
     assert all(has_colour(picture, colour, 100) for picture in pictures.values() for colour in TWO)
     for name, order in (("abide1", ["autism", "control"]), ("hcp_rest", ["female", "male"])):
         drawing = pictures[name].with_suffix(".svg").read_text()
         assert re.findall("favours (\\w+)", drawing.split("</metadata>")[-1])[:2] == order  # red, then blue
         assert f"({pictures[name].name})" in text
+
+
+def test_the_published_ranking_is_by_odds_ratio(tmp_path: Path) -> None:
+    found, studies = explained(tmp_path, "brain_maps", "abide1")
+    config = studies["abide1"].config
+    explain = config.explain.model_copy(update={"odds_ratio": "published"})
+    studies["abide1"] = Study(config.model_copy(update={"explain": explain}), studies["abide1"].dataset)
+    make_regions(found[0], 10)
+    write_brain_maps(load_experiment("brain_maps"), found, studies, tmp_path)
+    text = (tmp_path / "brain_maps.md").read_text()
+    assert "by odds ratio, mean over folds" in text and "regression weight," not in text
 
 
 def test_nothing_explained_is_said(tmp_path: Path) -> None:

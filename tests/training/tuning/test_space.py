@@ -2,9 +2,9 @@
 
 import pytest
 
-from bolt.config import FoldSettings, load_space
+from bolt.config import FoldSettings, Model, load_dataset, load_model, load_space
 from bolt.io.errors import ConfigError
-from bolt.training.tuning.space import check_search, settings_of, spans_of, values_of
+from bolt.training.tuning.space import check_search, keys_with, settings_of, spans_of, values_of
 from tests.experiments.test_entries import configured
 from tests.snake import write_yaml
 
@@ -32,6 +32,19 @@ def test_the_first_trial_of_a_shipped_space_has_the_values_of_its_model(space, m
         training={key: getattr(searched.training, key) for key in settings_of(searched, values).training},
         hyper={key: searched.hyper[key] for key in settings_of(searched, values).hyper},
     )
+
+
+def test_what_a_search_chose_replaces_the_values_of_single_datasets():
+    """HCP-Task has a batch size of its own in this recipe, and ABIDE-I a crop, which no search changes."""
+    recipe = load_model("bolt_published")
+    chosen = FoldSettings(training={"batch_size": 64, "epochs": 7}, hyper={"window": 10})
+    model = Model.model_validate({"name": "searched"} | keys_with(recipe, chosen))
+    for name in ("hcp_task", "abide1"):
+        on, dataset = model.on(load_dataset(name))
+        assert (on.training.batch_size, on.training.epochs, on.hyper["window"]) == (64, 7, 10)
+        assert dataset.crop == recipe.on(load_dataset(name))[1].crop
+    unchanged = Model.model_validate({"name": "same"} | keys_with(recipe, FoldSettings(hyper={"window": 20})))
+    assert unchanged.hash() == recipe.hash()
 
 
 def test_models_of_the_run_that_cannot_be_searched_are_skipped(tmp_path):

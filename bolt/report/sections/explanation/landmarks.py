@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from bolt.config import Explain
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.experiments.entries import paper_dataset
@@ -40,7 +41,9 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
     if not file.is_file():
         return []
     explain = study.config.explain
-    table, paper = read_landmarks(file), paper_of(paper_dataset(study.dataset), run.atlas)
+    comparable = explain.tokens == Explain().tokens
+    compared = paper_dataset(study.dataset, study.config.folds.scheme) if comparable else None
+    table, paper = read_landmarks(file), paper_of(compared, run.atlas)
     caption = (
         f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many volumes "
         f"chosen in other ways ({explain.random_draws} draws of random volumes and of random directions), fitted to "

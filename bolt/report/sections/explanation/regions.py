@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from bolt.config import Paths
+from bolt.config import Explain, Paths
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.io.errors import BoltError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bolt.atlases.image import Atlas
 
 BRAIN = (
-    "Regions whose activity at landmark volumes favours a class: the top {share:.2g} % of ROIs by regression weight, "
+    "Regions whose activity at landmark volumes favours a class: the top {share:.2g} % of ROIs by {rank}, "
     "mean over folds. Glass brain (from the left, behind, right and above), axial slices on the MNI152 template, and "
     "inflated fsaverage5 cortex, which cannot show deep regions or the cerebellum. Colour: class; shade: number of "
     "folds that select the region (pale: few; none: not drawn)."
@@ -71,7 +71,13 @@ def regions_blocks(study: Study, run: ModelRun) -> list[Block]:
 
 def brain_picture(study: Study, run: ModelRun) -> Picture:
     """Return the picture that `regions_blocks` draws, with its caption."""
-    return Picture(run_figure(study, run, "brain"), BRAIN.format(share=100 * study.config.explain.top_rois))
+    return Picture(run_figure(study, run, "brain"), brain_caption(study.config.explain))
+
+
+def brain_caption(explain: Explain) -> str:
+    """Return the caption of a brain map."""
+    rank = "odds ratio" if explain.odds_ratio == "published" else "regression weight"
+    return BRAIN.format(share=100 * explain.top_rois, rank=rank)
 
 
 def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Block]:
