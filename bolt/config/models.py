@@ -156,6 +156,10 @@ class Model(Keys):
         {}, description="settings of each fold, as written by `bolt search`; every trained fold needs an entry"
     )
 
+    searched: Literal["per-fold", "paper", "shared"] | None = Field(
+        None, description="scheme of the search that chose some of these settings, as written by `bolt search`"
+    )
+
     @field_validator("members", mode="before")
     @classmethod
     def _read_members(cls, members: Any) -> Any:
@@ -194,7 +198,7 @@ class Model(Keys):
         Keys of `LATER_KEYS` count only where they are used, so that earlier runs keep their names.
         """
         settings = self.model_dump(
-            mode="json", exclude={"name", "title", "family", "description", "reference", "fidelity"}
+            mode="json", exclude={"name", "title", "family", "description", "reference", "fidelity", "searched"}
         )
         settings["members"] = [member.hash() for member in self.members]
         for group, key, default in LATER_KEYS:

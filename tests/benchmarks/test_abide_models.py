@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.abide_models import COSTS, HERE, PREDICTIONS, readme_table
-from bolt.config import load_experiment
+from bolt.config import Config, load_experiment
+from bolt.experiments.entries import rows_of
 from bolt.io.files import read_table
 
 
@@ -25,6 +26,14 @@ def test_the_readme_names_what_differs_clearly_from_bolt():
     assert found == {("meanMLP", "brier"): 0.007, ("meanMLP", "log_loss"): 0.011, ("SVM", "log_loss"): 0.023}
     text = " ".join((HERE / "README.md").read_text().split())
     assert "(Brier score p = 0.007, log loss p = 0.011) and the SVM (log loss p = 0.023) are clearly better" in text
+
+
+def test_rows_of_one_name_are_one_model_in_all_experiments():
+    config = Config(dataset="abide1")
+    rows = [rows_of(load_experiment(place), config) for place in (str(HERE / "abide_models.yaml"), "baselines")]
+    ours, baselines = ({row.row: (model.hash(), model.fidelity) for row, model in named} for named in rows)
+    common = ours.keys() & baselines.keys()
+    assert "TFF, width of BolT" in common and {n for n in common if ours[n] != baselines[n]} == set()
 
 
 def test_each_model_is_kept_with_one_setting():

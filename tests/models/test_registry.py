@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -11,16 +12,35 @@ import torch
 
 from bolt.config import known, load_model
 from bolt.io.errors import ConfigError
+from bolt.io.places import ROOT
 from bolt.models import declared as declarations
 from bolt.models.base import ModelOutput
 from bolt.models.declared import declared
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.settings import annotations_of
-from bolt.models.registry import check_model, create_model, crops_alike, known_models
+from bolt.models.registry import check_model, create_model, crops_alike, ignores_tail, known_models, with_facts
 from bolt.training.batch_splitting import learns_from_batches, needs_equal_lengths
 
 HYPER = {"logistic": {"n_covariates": 1}}
 """What a model needs to be created."""
+
+
+def test_the_documentation_has_the_number_of_weights():
+    text = (ROOT / "docs/models.md").read_text().split("\n| model | weights |")[1].split("\n\n")[0]
+    stated = re.findall(r"(`[^|]*) \| ([\d.]+) \|", text)
+    names = [(name, millions) for group, millions in stated for name in re.findall(r"`(\w+)`", group)]
+    assert len(names) > 14
+    for name, millions in names:
+        model = load_model(name)
+        with torch.device("meta"):
+            net = create_model(model.model, 400, 2, **with_facts(model.model, model.hyper, {"crop": 600, "tr": 0.72}))
+        weights = sum(parameter.numel() for parameter in net.parameters()) / 1e6
+        assert f"{weights:.{len(millions.partition('.')[2])}f}" == millions, name
+
+
+def test_the_tail_is_ignored_only_where_there_are_windows():
+    assert ignores_tail("bolt", {"tail": "drop"}) and ignores_tail("tff", {})
+    assert not ignores_tail("bolt", {}) and not ignores_tail("bolt", {"tail": "drop", "windowed": False})
 
 
 def test_known_models_are_sorted():

@@ -21,7 +21,7 @@ from bolt.config import Model, load_denoise
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.evaluate.paired import FEWEST_FOLDS
-from bolt.explain.explainable import has_importance
+from bolt.explain.explainable import can_be_explained
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.versions import versions
@@ -38,6 +38,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     """Return paragraphs for a manuscript, including `preprocessing`, with citation keys such as ``[@nilearn]``."""
     config, dataset = study.config, study.dataset
     models = list({part.run_name: part for model in study.models.values() for part in reversed(model.parts)}.values())
+    cutoffs, partly_known = _cutoffs(study)
     environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
     text = environment.get_template("methods.txt").render(
         config=config,
@@ -45,11 +46,14 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         models=models,
         model_texts=[model_text(model, dataset, _found(study, model)) for model in models],
         networks=[model for model in models if has_epochs(model.model)],
-        explained_ensembles=[model for model in study.models.values() if model.members and has_importance(model)],
+        explained=[model for model in study.models.values() if can_be_explained(model, dataset)],
         folds_run=_folds_run(study),
         atlases=[describe_atlas(place) for place in config.atlas_places.values()],
         carried=_carried(study),
-        cutoffs=[_cutoff(*cutoff) for cutoff in config.quality.cutoffs()],
+        cutoffs=cutoffs,
+        partly_known=partly_known,
+        rated=config.quality.ratings is not None,
+        several_sites=_several_sites(study),
         raw=dataset.source in ("phantom", "bids"),
         preprocessing=preprocessing,
         denoise=load_denoise(config.denoise),
@@ -105,6 +109,22 @@ def _carried(study: Study) -> dict[str, str]:
     space, home = study.space, study.config.paths.templateflow_home
     described = map(describe_atlas, study.config.atlas_places.values())
     return {about.name: source for about in described if (source := carried_from(about, space, home))}
+
+
+def _cutoffs(study: Study) -> tuple[list[str], bool]:
+    """Describe the cut-offs of measures that are known of some scan; return also whether one is unknown of others."""
+    table = read_table(study.layout.quality, text=("scan_id",)) if study.layout.quality.is_file() else pd.DataFrame()
+    measured = table[[name for name in MEASURES if name in table]].dropna(how="all")
+    known = [cutoff for cutoff in study.config.quality.cutoffs() if cutoff[1] in measured.dropna(axis=1, how="all")]
+    partly = measured[[name for _, name, _ in known]].isna().any(axis=None)
+    return [_cutoff(*cutoff) for cutoff in known], bool(partly)
+
+
+def _several_sites(study: Study) -> bool:
+    """Return whether the scans are known to be of several sites, by which folds are then stratified."""
+    if not study.layout.scans.is_file():
+        return study.dataset.site is not None
+    return read_table(study.layout.scans, text=("site",))["site"].nunique() > 1
 
 
 def _cutoff(bound: str, name: str, cutoff: float) -> str:

@@ -13,7 +13,7 @@ from bolt.models.parts.linear import INNER_FOLDS
 from bolt.models.registry import default_of, has_epochs, inputs_of
 from bolt.models.ridge import PENALTIES
 from bolt.models.tangent import SHRINKAGES
-from bolt.report.sections.training_text import covariates_text, listed, network_text, number
+from bolt.report.sections.training_text import covariates_text, listed, network_text, number, searched_text
 
 HELD_OUT = (
     f"out-of-fold {{}} from cross-validation within the training set ({INNER_FOLDS} folds, or as many as the smallest "
@@ -29,8 +29,7 @@ def model_text(model: Model, dataset: Dataset, found: Sequence[Mapping[str, Any]
     sentences = [TEXTS.get(model.model, _other)(model, dataset), *_harmonisation(model)]
     if model.train_share < 1:
         sentences.append(f"Only {number(100 * model.train_share)} % of the training subjects were used.")
-    if model.by_fold:
-        sentences.append("In each fold, values that a search had chosen replaced some of these settings.")
+    sentences += searched_text(model)
     return " ".join(sentences)
 
 

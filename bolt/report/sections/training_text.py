@@ -53,13 +53,19 @@ def network_text(model: Model, dataset: Dataset, found: Sequence[Mapping[str, An
     ]
     if model.train_share < 1:
         sentences.append(f"Only {number(100 * model.train_share)} % of the training subjects were used.")
-    if model.by_fold:
-        sentences.append("In each fold, values that a search had chosen replaced some of these settings.")
+    sentences += searched_text(model)
     up_to = ", up to the last whole window" if ignores_tail(model.model, model.hyper) else ""
     sentences.append(f"Test scans were used at full length{up_to}.")
     if model.fidelity and model.fidelity.level == "reconstructed":
         sentences.append(f"It is a reconstruction, not the original method: {model.fidelity.note}")
     return " ".join(sentences)
+
+
+def searched_text(model: Model) -> list[str]:
+    """Say that a search has chosen settings, if one has."""
+    if model.by_fold:
+        return ["In each fold, values that a search had chosen replaced some of these settings."]
+    return ["A search had chosen some of these settings, the same for all folds."] if model.searched else []
 
 
 def number(value: float) -> str:

@@ -59,7 +59,7 @@ def _text(best: Mapping[int, dict[str, Any]], model: Model, scheme: str) -> str:
     """Compose the YAML file from the best trial of each fold."""
     first = next(iter(best.values()))
     title = model.shown
-    keys = keys_with(model, FoldSettings(**first["settings"]) if scheme == "paper" else FoldSettings())
+    keys = keys_with(model, scheme, FoldSettings(**first["settings"]) if scheme == "paper" else FoldSettings())
     lines = [
         f"# {title} with hyper-parameters found by a search (scheme {scheme}). {MEANING[scheme]}",
         "# Chosen by the smallest mean loss of the validation scans; test scans were not used.",

@@ -88,7 +88,7 @@ def _text(model: Model, studies: Mapping[str, Path], values: dict[str, Any], exc
     """Compose the YAML file."""
     title = model.shown
     drawn = rounded({name: value for name, value in values.items() if pd.notna(value)})
-    keys = keys_with(model, settings_of(model, drawn))
+    keys = keys_with(model, "shared", settings_of(model, drawn))
     about = read_json(next(iter(studies.values())) / "best.json")
     lines = [
         f"# {title} with one choice of hyper-parameters for all datasets and atlases searched so far, as in the paper.",

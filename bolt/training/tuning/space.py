@@ -161,7 +161,7 @@ def settings_of(model: Model, values: Mapping[str, Any]) -> FoldSettings:
     return FoldSettings(**groups)
 
 
-def keys_with(model: Model, settings: FoldSettings) -> dict[str, Any]:
+def keys_with(model: Model, scheme: str, settings: FoldSettings) -> dict[str, Any]:
     """Return the keys of a model's file with the values that a search chose, which hold on every dataset.
 
     Without ``name``, ``title`` and ``by_fold``.
@@ -173,7 +173,7 @@ def keys_with(model: Model, settings: FoldSettings) -> dict[str, Any]:
         own = of_dataset.pop("training", {})
         if kept := {key: value for key, value in own.items() if key not in settings.training}:
             of_dataset["training"] = kept
-    return keys
+    return keys | {"searched": scheme}
 
 
 def _hyper(model: Model, key: str) -> Any:

@@ -5,9 +5,11 @@ import re
 import pandas as pd
 import pytest
 
+from bolt.cohort.quality import QUALITY_COLUMNS
 from bolt.config import Config, Parcellate, Preprocess, Quality, known, load_dataset
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.study import Study
+from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json, write_table, write_yaml
 from bolt.report.runs import run_title
@@ -72,18 +74,37 @@ def test_volumes_are_said_to_be_removed_where_some_were(run, kept, said):
     assert ("before the steady state were removed" in text) == (min(kept) < 100)
 
 
-def test_cut_offs_that_were_used_are_in_the_text_of_a_raw_dataset(run):
-    study, _ = run
+@pytest.mark.parametrize("name", ["phantom", "abide1", "fmriprep", "hcp_rest", "series"])
+def test_exclusions_for_image_quality_are_in_the_text_of_every_source(run, name, tmp_path):
+    study, scans = run
+    dataset = study.dataset if name == "phantom" else load_dataset(name)
 
-    def said(**quality):
-        changed = Study(study.config.model_copy(update={"quality": Quality(**quality)}), study.dataset)
-        return next(text for text in methods(changed) if "image quality" in text)
+    def said(known, **quality):
+        changed = Study(study.config.model_copy(update={"quality": Quality(**quality)}), dataset)
+        table = pd.DataFrame({"scan_id": scans["scan_id"]} | known).reindex(columns=list(QUALITY_COLUMNS))
+        write_table(table, changed.layout.quality, QUALITY_COLUMNS)
+        return " ".join(methods(changed))
 
-    some = said(max_mean_fd=0.5)
-    assert some.startswith("Scans were excluded for poor image quality if any of the following held: ")
-    assert "mean FD above 0.5 mm; " in some and "Dice of BOLD and T1w brain below 0.6; " in some
-    none = said(**dict.fromkeys(Quality.model_fields))
-    assert none == "No scan was excluded for poor image quality."
+    start = "Scans were excluded for poor image quality if any of the following held: "
+    known = {"mean_fd": 0.1, "coregistration_mask_dice": 0.9}
+    some = said(known, max_mean_fd=0.5)
+    assert f"{start}mean FD above 0.5 mm; Dice of BOLD and T1w brain below 0.6. " in some
+    assert "not known for a scan" not in some and "unusable" not in some and "No scan was excluded" not in some
+    assert f"{start}mean FD above 0.5 mm. " in said({"mean_fd": 0.1}, max_mean_fd=0.5)  # what no scan has excludes none
+    partly = said({"mean_fd": [0.1, None] * 20, "n_volumes": 90}, max_mean_fd=0.5)
+    assert "mean FD above 0.5 mm. A measure that was not known for a scan did not exclude it." in partly
+    off = dict.fromkeys(Quality.model_fields)
+    assert f"No {'further ' * (name == 'abide1')}scan was excluded for poor image quality." in said(known, **off)
+    by_eye = said(known, **off | {"ratings": tmp_path / "ratings.tsv"})
+    assert "Scans rated as unusable by eye were excluded." in by_eye and "was excluded" not in by_eye
+
+
+def test_sites_are_named_in_the_stratification_where_there_are_several(run):
+    study, scans = run
+    assert "stratified by label and site (by label alone where" in " ".join(methods(study))
+    for sites in ("london", None):
+        write_table(scans.assign(site=sites), study.layout.scans, COLUMNS)
+        assert "stratified by label; all scans" in " ".join(methods(study))
 
 
 @pytest.mark.parametrize(
@@ -224,6 +245,27 @@ def test_what_labels_were_read_for_is_in_the_text(run):
     text = " ".join(methods(Study(Config.model_validate(config), study.dataset)))
     assert "Labels of training scans were used to train models, those of validation scans to choose the epoch" in text
     assert "of test scans only to evaluate models." in text and "Landmarks" not in text
+
+
+@pytest.mark.parametrize("settings", [{"covariates": ["age"]}, {"hyper": {"cls_token": "none"}}], ids=str)
+def test_what_cannot_be_explained_is_not_said_to_be(run, tmp_path, settings):
+    study, _ = run
+    write_yaml({"model": "bolt"} | settings, tmp_path / "other.yaml")
+    config = Config.model_validate(study.config.model_dump() | {"models": [str(tmp_path / "other.yaml")]})
+    text = " ".join(methods(Study(config, study.dataset)))
+    assert "andmark" not in text and "importance of each volume" not in text
+
+
+@pytest.mark.parametrize("scheme", [None, "per-fold", "paper", "shared"])
+def test_labels_that_a_search_has_read_are_in_the_text(run, tmp_path, scheme):
+    study, _ = run
+    by_fold = {fold: {"training": {"epochs": 4}} for fold in range(3)} if scheme == "per-fold" else {}
+    write_yaml({"model": "svm" if scheme != "per-fold" else "lstm", "searched": scheme, "by_fold": by_fold}, tmp_path / "m.yaml")
+    config = Config.model_validate(study.config.model_dump() | {"models": [str(tmp_path / "m.yaml")]})
+    text = " ".join(methods(Study(config, study.dataset)))
+    assert ("those of validation scans to choose settings, and those of test scans only" in text) == (scheme is not None)
+    assert ("had chosen" in text) == (scheme is not None)
+    assert ("are test scans of other folds" in text) == (scheme in ("paper", "shared"))
 
 
 def test_intervals_are_those_of_the_label(run):

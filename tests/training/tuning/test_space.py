@@ -38,13 +38,13 @@ def test_what_a_search_chose_replaces_the_values_of_single_datasets():
     """HCP-Task has a batch size of its own in this recipe, and ABIDE-I a crop, which no search changes."""
     recipe = load_model("bolt_published")
     chosen = FoldSettings(training={"batch_size": 64, "epochs": 7}, hyper={"window": 10})
-    model = Model.model_validate({"name": "searched"} | keys_with(recipe, chosen))
+    model = Model.model_validate({"name": "searched"} | keys_with(recipe, "paper", chosen))
     for name in ("hcp_task", "abide1"):
         on, dataset = model.on(load_dataset(name))
         assert (on.training.batch_size, on.training.epochs, on.hyper["window"]) == (64, 7, 10)
         assert dataset.crop == recipe.on(load_dataset(name))[1].crop
-    unchanged = Model.model_validate({"name": "same"} | keys_with(recipe, FoldSettings(hyper={"window": 20})))
-    assert unchanged.hash() == recipe.hash()
+    unchanged = Model.model_validate({"name": "same"} | keys_with(recipe, "paper", FoldSettings(hyper={"window": 20})))
+    assert unchanged.hash() == recipe.hash() and unchanged.searched == "paper"
 
 
 def test_models_of_the_run_that_cannot_be_searched_are_skipped(tmp_path):
