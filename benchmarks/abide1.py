@@ -1,6 +1,6 @@
 """Run ABIDE-I from download to report: 871 scans, one fold of the paper's BolT, all ten folds of the linear SVM.
 
-    python benchmarks/abide1.py FOLDER_WITH_SERIES --out RUN_FOLDER [--cores 2]
+    python -m benchmarks.abide1 FOLDER_WITH_SERIES --out RUN_FOLDER [--cores 2]
 
 FOLDER_WITH_SERIES contains the phenotypes and ``cc200_nofilt_noglobal_871.npz``; they are served on the loopback
 interface in the layout of the publisher's bucket.

@@ -41,6 +41,7 @@ PREDICTION_COLUMNS = KEYS | {
 }
 COST_COLUMNS = KEYS | {
     "cpu_seconds": "processor seconds of training and prediction; of the process, if it trained several folds",
+    "interrupted": "yes: the training was interrupted, and its seconds count from where it resumed",
     "folds_side_by_side": "folds that the process trained",
     "peak_memory_mb": "peak memory of the process",
     "machine": "system and processor",
@@ -77,8 +78,10 @@ def keep(out: Path) -> None:
         key = {"run": entry.model.run_name, "fold": fold}
         tests = fold_predictions(folder)[2].query("role == 'test'")
         predicted.append(tests[["scan_id", "p_autism"]].assign(**key).round(12))
-        provenance = read_json(folder / "provenance.json")
-        spent.append(pd.DataFrame([key | {name: provenance[name] for name in COST_COLUMNS if name not in KEYS}]))
+        facts = read_json(folder / "provenance.json") | {"interrupted": "no"}
+        if facts["log"] is not None and ": resuming after epoch" in Path(facts["log"]).read_text(encoding="utf-8"):
+            facts["interrupted"] = "yes"
+        spent.append(pd.DataFrame([key | {name: facts[name] for name in COST_COLUMNS if name not in KEYS}]))
     for parts, path, columns, key in (
         (predicted, PREDICTIONS, PREDICTION_COLUMNS, [*KEYS, "scan_id"]),
         (spent, COSTS, COST_COLUMNS, [*KEYS]),
@@ -113,8 +116,9 @@ def readme_table() -> list[str]:
     results, tests = (read_table(HERE / f"{NAME}{end}.tsv", text=("row",)) for end in ("", "_tests"))
     tests = tests[tests["metric"] == "auc"].set_index("row")
     paper = read_table(paper_table("comparison")).query("dataset == 'abide1' and metric == 'accuracy'")
-    costs = read_table(COSTS)
-    costs = costs.groupby(costs["run"].str.rsplit("-", n=1).str[0])[["cpu_seconds", "peak_memory_mb"]].median()
+    costs = read_table(COSTS).query("interrupted == 'no'")
+    costs["minutes"] = costs["cpu_seconds"] / costs["folds_side_by_side"] / 60
+    costs = costs.groupby(costs["run"].str.rsplit("-", n=1).str[0])[["minutes", "peak_memory_mb"]].median()
     lines = [
         "| method | folds | accuracy | recall | precision | AUC | BolT minus method: AUC (p) | Brier score "
         "| calibration error | the paper's accuracies | minutes | MB |",
@@ -138,7 +142,7 @@ def readme_table() -> list[str]:
             decimal(of["brier"]["mean"], 3),
             decimal(of["brier"]["calibration_error"], 3),
             ", ".join(f"{value:.1f}" for value in paper.loc[paper["model"] == model.shown, "mean_percent"]),
-            number(cost["cpu_seconds"] / 60, 2),
+            number(cost["minutes"], 2),
             f"{cost['peak_memory_mb']:.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")

@@ -7,9 +7,10 @@ keeps the predictions of a finished run, and writes tables and figures of all th
 ``abide1_sites.yaml`` (``sites``), or of ``tuned_learning_curve`` (``curve``).
 
 The area under the ROC curve is the share of correctly ordered pairs of an autistic and another person of the same
-fold, so that differences between folds (or sites) do not count. Intervals are from the bootstrap over people, within
-folds and classes, given the trained models; the p-value is that of the corrected t-test over folds, which allows for
-training again, with the ratio of test to training scans that `bolt.evaluate.paired` uses.
+fold, so that differences between folds (or sites) do not count, while large folds count more than small ones.
+Intervals are from the bootstrap over people, within folds and classes, given the trained models; the p-value is that of
+the corrected t-test over folds, each counted once, which allows for training again, with the ratio of test to training
+scans that `bolt.evaluate.paired` uses.
 
 `POOLS` are averages of kept predictions that were looked at after all results were known. They show what a combination
 without BolT, or with another network in its place, gives; nothing was chosen by them.
@@ -83,7 +84,9 @@ COLUMNS = {
     "difference": "reference (BolT + linear models) minus row, in `auc`",
     "difference_low": "2.5 % quantile of the bootstrap of `difference`",
     "difference_high": "97.5 % quantile",
-    "p": "corrected t-test of the difference over folds, two-sided",
+    "auc_by_fold": "mean of the areas of all folds, so that small ones count as much as large ones",
+    "difference_by_fold": "reference minus row, in `auc_by_fold`",
+    "p": "corrected t-test of `difference_by_fold`, two-sided",
     "auc_seen": "`auc` of the folds whose test scans an earlier trial had seen (0 to 4)",
     "auc_unseen": "`auc` of the others",
 }
@@ -94,6 +97,7 @@ PAIR_COLUMNS = {
     "difference": "`auc` of the first minus that of the second",
     "low": "2.5 % quantile of the bootstrap of `difference`",
     "high": "97.5 % quantile",
+    "difference_by_fold": "the same in `auc_by_fold`",
     "p": COLUMNS["p"],
 }
 
@@ -189,7 +193,8 @@ def difference(first: Pairs, second: Pairs, ratio: float) -> dict[str, Any]:
     """Return by how much one row is ahead of another in the area, with interval and p-value."""
     by_fold = (first.by_fold() - second.by_fold()).to_numpy()
     low, high = np.quantile(first.bootstrap - second.bootstrap, (0.025, 0.975))
-    return {"difference": first.auc() - second.auc(), "low": low, "high": high, "p": corrected_t(by_fold, ratio)}
+    ahead = {"difference": first.auc() - second.auc(), "low": low, "high": high}
+    return ahead | {"difference_by_fold": by_fold.mean(), "p": corrected_t(by_fold, ratio)}
 
 
 def tabulate() -> None:
@@ -206,6 +211,7 @@ def tabulate() -> None:
             line = {"scheme": scheme, "row": row, "post_hoc": "yes" if row in POOLS else "no"}
             line |= {"seeds": len(seeds[row]), "accuracy": pairs.accuracy, "auc": pairs.auc()}
             line |= dict(zip(("low", "high"), np.quantile(pairs.bootstrap, (0.025, 0.975)), strict=True))
+            line["auc_by_fold"] = pairs.by_fold().mean()
             if scheme == "folds":
                 line |= {"auc_seen": pairs.auc(set(SEEN)), "auc_unseen": pairs.auc(set(pairs.right) - set(SEEN))}
             if row != first:

@@ -1,6 +1,6 @@
 """Compare the speed and memory of BolT with a plain window-gather implementation (`window_gather.py`).
 
-    python benchmarks/bolt_speed.py --threads 2 --repeats 5 --out results.tsv
+    python -m benchmarks.bolt_speed --threads 2 --repeats 5 --out results.tsv
 
 After a warm-up the two alternate (A B A B …), with the paper's size, the same weights and the same data. A case is
 ``kind:batch:volumes``. Kinds: ``train`` (forward, cross entropy + CWR, backward, Adam; dropout 0.1), ``infer``
@@ -24,10 +24,10 @@ from pathlib import Path
 from statistics import median
 
 import torch
-import window_gather
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
+from benchmarks import window_gather
 from bolt.explain.relevance import relevance
 from bolt.models.bolt import BolT
 

@@ -1,10 +1,10 @@
 """Measure how long Snakemake takes to plan the paper's full scope, from a synthetic scan table.
 
-    python benchmarks/dry_run.py
-    python benchmarks/dry_run.py --target paper --seeds 1     the shipped experiments instead of the 15 models
-    python benchmarks/dry_run.py --scans 871 --models 1 --seeds 1            ABIDE-I
-    python benchmarks/dry_run.py --baseline ../before         the same with the code of another checkout, and the ratio
-    python benchmarks/dry_run.py --raw --scans 1000 --models 1 --seeds 1     raw images on disk, one per subject
+    python -m benchmarks.dry_run
+    python -m benchmarks.dry_run --target paper --seeds 1     the shipped experiments instead of the 15 models
+    python -m benchmarks.dry_run --scans 871 --models 1 --seeds 1            ABIDE-I
+    python -m benchmarks.dry_run --baseline ../before         the same with the code of another checkout, and the ratio
+    python -m benchmarks.dry_run --raw --scans 1000 --models 1 --seeds 1     raw images on disk, one per subject
 
 9,414 preprocessed scans still to be downloaded × 2 atlases, 15 models × 2 atlases × 10 folds × 4 seeds = 1,200
 trainings, each explained. Nothing is computed. Prints jobs, seconds and peak memory, and the

@@ -1,6 +1,6 @@
 """Measure the cost of explanations in one run: importance, landmark regressions, brain figures.
 
-    python benchmarks/explanation.py --threads 2 --repeats 5
+    python -m benchmarks.explanation --threads 2 --repeats 5
 
 The importance of a scan of 1200 volumes alternates with the forward and backward pass of the same scan (as in
 `bolt_speed.py`). The rest uses the paper's 871 ABIDE-I scans (CC200) and is skipped if `../shared` does not contain
@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from bolt_speed import alternate, build, data, run
 
+from benchmarks.bolt_speed import alternate, build, data, run
 from bolt.atlases.image import load_atlas
 from bolt.config import load_model
 from bolt.explain.importance import importance_of

@@ -1,6 +1,6 @@
 """Measure BolT on a GPU, and check all models there, in one table; meant to take at most eight minutes.
 
-    python benchmarks/gpu.py --out gpu.tsv
+    python -m benchmarks.gpu --out gpu.tsv
 
 Rows: training steps of the paper's model (crops of 100 and 600 volumes), in float32, tf32 and bfloat16; prediction and
 relevance; folds trained one by one and side by side; and checks: every network equals itself on the CPU, a training
@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from bolt_speed import MATRICES, alternate, floor_operations
 from torch import Tensor, nn
 
+from benchmarks.bolt_speed import MATRICES, alternate, floor_operations
 from bolt.config import Dataset, Model, known, load_model
 from bolt.explain.relevance import relevance
 from bolt.io.files import read_table, write_table
@@ -273,7 +273,7 @@ class Bench:
         options = ["--device", self.device.type, *(["--tiny"] if self.tiny else [])]
 
         def start(out: str) -> subprocess.Popen[bytes]:
-            return subprocess.Popen([sys.executable, __file__, *options, "--train", folder, folder / out])
+            return subprocess.Popen([sys.executable, "-m", "benchmarks.gpu", *options, "--train", folder, folder / out])
 
         assert start("whole").wait() == 0
         killed = start("killed")

@@ -1,6 +1,6 @@
 """Measure how far importance depends on the gradient of Algorithm 1: logit, loss, and loss with its sign reversed.
 
-    python benchmarks/gradients.py CACHE FOLD...
+    python -m benchmarks.gradients CACHE FOLD...
 
 CACHE is the folder of a cache (`results/<dataset>/cache/<atlas>/<variant>`), FOLD that of a trained fold of BolT. Test
 scans of the folds are explained for the predicted class, and for the most probable other one.

@@ -1,6 +1,6 @@
 """Kill the workflow at random moments, restart it each time, and compare the result with an undisturbed run.
 
-    python benchmarks/kills.py FOLDER --kills 20 --seed 1 --machine "2 cores of …"
+    python -m benchmarks.kills FOLDER --kills 20 --seed 1 --machine "2 cores of …"
 
 Two workflows alternate: from raw images of two tiny subjects to their ROI series, and from ready ROI series of twelve
 subjects to the report. A round has several kills (`kill -9`) of the scheduler, a job, or everything; rounds repeat

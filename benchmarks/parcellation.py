@@ -1,6 +1,6 @@
 """Compare parcellation with nilearn's `NiftiLabelsMasker` and with decompression alone, in one run.
 
-    BOLT_ATLAS_DIR=… python benchmarks/parcellation.py --folder /tmp/images --repeats 3 --out results.tsv
+    BOLT_ATLAS_DIR=… python -m benchmarks.parcellation --folder /tmp/images --repeats 3 --out results.tsv
 
 Images are simulated once: 91 × 109 × 91 voxels of 2 mm, a brain of 230 thousand voxels with smooth anatomy, smooth
 signals and white noise, zero outside, compressed as gzip. The methods alternate (A B C … A B C …), each on one thread;

@@ -1,6 +1,6 @@
 """Measure how BolT's speed grows with the number of threads: speed-up and efficiency of training and inference.
 
-    python benchmarks/threads.py --repeats 5 --out threads.tsv
+    python -m benchmarks.threads --repeats 5 --out threads.tsv
 
 Counts are 1, 2, 4, … and the number of cores (or `--threads`). They alternate, so a slow phase of the machine affects
 each. Speed-up is the time of one thread divided by that of n threads, medians; efficiency is speed-up divided by n.
@@ -19,8 +19,9 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from bolt_speed import Case, Measured, Side, alternate, build, data, parse_case, print_table, run
 from torch import Tensor
+
+from benchmarks.bolt_speed import Case, Measured, Side, alternate, build, data, parse_case, print_table, run
 
 CASES = ("train:32:100", "train:2:1200", "infer:32:100")
 COLUMNS = "case threads seconds min speed-up efficiency"

@@ -270,7 +270,7 @@ def available(config: Config) -> dict[str, Experiment]:
 
 
 def paper_dataset(dataset: Dataset, scheme: str = "kfold") -> str:
-    """Return with which of the paper's datasets results are compared: none if label, classes or kind of folds differ."""
+    """Return with which of the paper's datasets results are compared: none if label, classes or folds are others."""
     if dataset.paper is None or scheme != "kfold":
         return ""
     original = load_dataset(dataset.paper)

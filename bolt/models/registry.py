@@ -106,8 +106,9 @@ def matrices_in_words(name: str) -> str:
 
 def ignores_tail(name: str, hyper: Mapping[str, Any]) -> bool:
     """Return whether a model does not read the volumes after the last whole window."""
-    tail, windowed = (hyper.get(key, default_of(name, key, usual)) for key, usual in (("tail", "cover"), ("windowed", True)))
-    return (windowed and tail == "drop") or bool(getattr(_class_of(name), "whole_windows", False))
+    usual = {"tail": "cover", "windowed": True}
+    setting = {key: hyper.get(key, default_of(name, key, value)) for key, value in usual.items()}
+    return (setting["tail"] == "drop" and setting["windowed"]) or bool(getattr(_class_of(name), "whole_windows", False))
 
 
 def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from bolt.models.registry import has_epochs
 
 @pytest.mark.slow
 def test_everything_is_measured_and_checked(tmp_path):
-    command = [sys.executable, ROOT / "benchmarks/gpu.py", "--device", "cpu", "--tiny", "--out", tmp_path / "gpu.tsv"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    options = ["--device", "cpu", "--tiny", "--out", tmp_path / "gpu.tsv"]
+    subprocess.run([sys.executable, "-m", "benchmarks.gpu", *options], check=True, cwd=ROOT)
     table = read_table(tmp_path / "gpu.tsv")
     of = table.groupby("measure")
     assert of.get_group("training step")["precision"].tolist() == ["float32", "tf32", "bfloat16", "float32"]

@@ -135,7 +135,8 @@ def _task_figures(experiment: Experiment, found: Explained, curves: pd.DataFrame
     rois = read_table(found.study.layout.cache(found.entry.atlas) / "rois.tsv", text=("name", "network", "hemisphere"))
     curve, shown, tr = of_task(curves, masked), of_task(events, masked), read_json(about)["RepetitionTime"]
     draw_masked(curve, shown, series, product, rois, tr, picture)
-    yield f"![(b) {found.title}]({picture.name})\n\n(b) {MASKED.format(title=task_titles([masked])[masked])}{found.remark}"
+    about_masked = MASKED.format(title=task_titles([masked])[masked])
+    yield f"![(b) {found.title}]({picture.name})\n\n(b) {about_masked}{found.remark}"
 
 
 def _place(key: tuple[str, str, str]) -> tuple[int, tuple[str, str, str]]:
