@@ -109,7 +109,8 @@ class Fidelity(Keys):
     """How close a model is to the method that it is named after."""
 
     level: Literal["exact", "core", "reconstructed"] = Field(
-        description="exact: the architecture as published, or as the paper states it; core: its defining layers as published, other parts adapted or second-hand; "
+        description="exact: the architecture as published, or as the paper states it; "
+        "core: its defining layers as published, other parts adapted or second-hand; "
         "reconstructed: the architecture that was used is not known, and parts of this one were chosen here"
     )
     note: str = Field(description="one sentence: what differs from the original, or what was reconstructed")

@@ -61,7 +61,8 @@ WITH_INTERVALS = "accuracy", "auc", "balanced_accuracy", "brier", "log_loss"
 NOT_IN_PAPER = WITH_INTERVALS[2:]
 BOLD = "Bold: the best row among those with all folds; models that see no brain data do not compete."
 FIDELITY = (
-    "Fidelity: exact, the architecture as published or as the paper states it; core, the defining layers as published, other parts adapted or second-hand; "
+    "Fidelity: exact, the architecture as published or as the paper states it; "
+    "core, the defining layers as published, other parts adapted or second-hand; "
     "reconstructed, the architecture that the paper used is not known, so the row is not a result of the original."
 )
 TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permutation_p": "permutation"}
