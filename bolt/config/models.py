@@ -156,7 +156,6 @@ class Model(Keys):
     by_fold: dict[int, FoldSettings] = Field(
         {}, description="settings of each fold, as written by `bolt search`; every trained fold needs an entry"
     )
-
     searched: Literal["per-fold", "paper", "shared"] | None = Field(
         None, description="scheme of the search that chose some of these settings, as written by `bolt search`"
     )

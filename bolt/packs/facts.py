@@ -173,10 +173,9 @@ def series_facts(place: RunPlace, study: Study) -> dict[str, Any]:
     settings = {"uncovered": config.parcellate.uncovered, "crop": dataset.crop}
     if dataset.ready_series:
         return settings | {"made_by": "the dataset's authors", "space": None, "denoising": None}
-    pipeline = dataset.abide.pipeline
     denoising = place.cache.manifest["settings"].get("Denoising")
-    others = {"fmriprep": "fMRIPrep", "hcp": "HCP", "abide": f"the Preprocessed Connectomes Project ({pipeline})"}
-    made_by = others.get(dataset.source, "BolT")
+    project = f"the Preprocessed Connectomes Project ({dataset.abide.pipeline})"
+    made_by = {"fmriprep": "fMRIPrep", "hcp": "HCP", "abide": project}.get(dataset.source, "BolT")
     keys = ("space", "resolution", "registration", "slice_timing", "steady_state", "output")
     preprocessing = {key: getattr(config.preprocess, key) for key in keys} if made_by == "BolT" else None
     return settings | {
