@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import BatchNorm, Dropout, check_rules
+from bolt.models.parts.precision import without_onednn
 from bolt.models.registry import register
 
 
@@ -61,5 +62,7 @@ class CNNLSTM(SeriesModel):
 
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the mean hidden state, (batch, hidden)."""
-        features = self.lstm(self.convolutions(x.mT).mT)[0].mean(1)
+        features = self.convolutions(x.mT).mT
+        with without_onednn(x.device):
+            features = self.lstm(features)[0].mean(1)
         return ModelOutput(self.classifier(self.dropout(features)), features, {})

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout
+from bolt.models.parts.precision import without_onednn
 from bolt.models.registry import register
 
 
@@ -39,5 +40,6 @@ class LSTM(SeriesModel):
 
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` is the mean hidden state, (batch, hidden)."""
-        features = self.lstm(x)[0].mean(1)
+        with without_onednn(x.device):
+            features = self.lstm(x)[0].mean(1)
         return ModelOutput(self.classifier(self.dropout(features)), features, {})
