@@ -15,7 +15,7 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
 
 
 def without_onednn(device: torch.device) -> AbstractContextManager[object]:
-    """Compute bfloat16 without oneDNN on a CPU, whose LSTM raises where AVX-512 is missing."""
+    """Compute bfloat16 on a CPU without oneDNN, whose LSTM raises where AVX-512 is missing."""
     if device.type == "cpu" and torch.is_autocast_enabled("cpu"):
         return torch.backends.mkldnn.flags(enabled=False, allow_tf32=None)
     return nullcontext()
