@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -23,6 +24,14 @@ from tests.api.test_estimators import LABELS, SERIES, small
 
 PEOPLE = np.arange(24) // 2
 BY_PERSON = np.array(["a", "b"])[PEOPLE % 2]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("bolt.models.bolt", "from_reference"), ("bolt.explain.relevance", "relevance")]
+)
+def test_import_paths_that_are_promised(module, name):
+    function = getattr(importlib.import_module(module), name)
+    assert function.__module__ == module  # defined there: imported from elsewhere, it would move with that module
 
 
 def test_folds_are_the_workflows():

@@ -13,8 +13,7 @@ from bolt.config import load_experiment
 from bolt.explain.relevance import relevance
 from bolt.io.errors import ConfigError, DataError
 from bolt.models.attention import native
-from bolt.models.bolt import BolT
-from bolt.models.published import from_reference
+from bolt.models.bolt import BolT, from_reference
 from tests.models.plain_bolt import plain_bolt, plain_relevance, window_starts
 from tests.shared import shared_file
 

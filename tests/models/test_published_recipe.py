@@ -16,8 +16,7 @@ from bolt.io.files import read_json, read_table
 from bolt.models import layers
 from bolt.models.attention.fused import FusedWindowAttention
 from bolt.models.attention.windows import windows_of
-from bolt.models.bolt import BolT
-from bolt.models.published import from_reference
+from bolt.models.bolt import BolT, from_reference
 from bolt.models.registry import create_model
 from bolt.training.roles import Training
 from bolt.training.runner import train_folds
