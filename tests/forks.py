@@ -91,14 +91,22 @@ def _receive(connection: socket.socket) -> tuple[dict, list[int]]:
 
 def _import_workflow() -> None:
     """Import what Snakemake and the Snakefile import, and read the code of all stages."""
-    import snakemake.cli  # noqa: F401
+    import smart_open  # noqa: F401
+    import snakemake.cli
 
+    from bolt.config import ROOT
+    from bolt.experiments.checks import check_experiment
+    from bolt.io.files import read_yaml
     from bolt.jobs.code_hash import fingerprint
     from bolt.models.registry import known_models
-    from bolt.workflow import run  # noqa: F401
+    from bolt.workflow.run import Run
     from bolt.workflow.stages import STAGES
 
+    snakemake.cli.get_argument_parser()  # imports plugins
     known_models()
+    run = Run(read_yaml(ROOT / "config/config.yaml"))  # reads the files of all models and experiments
+    for name, experiment in run.experiments.items():
+        check_experiment(experiment, run.experiment_rows[name])
     for stage in STAGES.values():
         if isinstance(stage.code, tuple):
             fingerprint(*stage.code)

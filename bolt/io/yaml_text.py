@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,11 @@ def parse_yaml(text: str, path: str | Path) -> dict[str, Any]:
         The text is invalid or larger than `MAX_YAML`, or has a key twice, more than `MAX_DEPTH` levels, or more than
         `MAX_ALIASES` aliases, each of which may double what the file stands for.
     """
+    return deepcopy(_parsed(text, path))
+
+
+@lru_cache(maxsize=256)  # every start reads the files of models once a row of an experiment
+def _parsed(text: str, path: str | Path) -> dict[str, Any]:
     if len(text) > MAX_YAML:
         raise DataError(f"{len(text) / 1e6:.0f} MB are too much for a configuration", where=path)
     try:
