@@ -16,6 +16,9 @@ LOCKED := $(INSTALL) --require-hashes --no-deps
 COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --no-emit-package torch
 
+# Where Python may not write bytecode, each of the hundreds of processes would compile bolt/ anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo test test-fast test-slow coverage lint docs reference lock notebooks schemas clean
 
 install: $(VENV)/.installed

@@ -20,7 +20,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from functools import cache
 from pathlib import Path
 
@@ -110,7 +112,7 @@ def _import_workflow() -> None:
     for stage in STAGES.values():
         if isinstance(stage.code, tuple):
             fingerprint(*stage.code)
-    gc.freeze()
+    gc.freeze()  # a fork that searches all these objects for cycles copies each page of them
 
 
 def _import_stage(arguments: list[str]) -> None:
@@ -123,6 +125,7 @@ def _import_stage(arguments: list[str]) -> None:
         importlib.import_module(module)
     if any(module.startswith("bolt.training") for module in modules):
         importlib.import_module("torch._dynamo")  # as torch does for the first optimizer
+    gc.freeze()
 
 
 def _attend(connection: socket.socket, address: str, request: dict, streams: list[int]) -> None:
@@ -144,7 +147,7 @@ def _attend(connection: socket.socket, address: str, request: dict, streams: lis
 
 
 def _become(address: str, streams: list[int], arguments: list[str], folder: str, environment: dict[str, str]) -> None:
-    """Be a new process, which ends by `SystemExit` as any interpreter."""
+    """Be a new process, which ends as any interpreter but for freeing what it has imported: a second, and all pages."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -158,8 +161,21 @@ def _become(address: str, streams: list[int], arguments: list[str], folder: str,
     sys.argv = arguments
     sys.path[0] = folder
     sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-    sys.exit()
+    status: object = None
+    try:
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        status = end.code
+    except BaseException:
+        status = traceback.format_exc()
+    if not isinstance(status, int | None):
+        print(status, file=sys.stderr)
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status or 0)
 
 
 def _shell_function(address: str) -> str:
