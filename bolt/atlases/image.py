@@ -230,12 +230,18 @@ def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.N
         )
     from scipy.spatial import cKDTree  # only spheres wait for it
 
-    voxels = np.indices(SPHERE_SHAPE).reshape(3, -1).T
-    centres = cKDTree(labels[["x", "y", "z"]].to_numpy(float))
-    positions = nib.affines.apply_affine(SPHERE_AFFINE, voxels)
+    centres = labels[["x", "y", "z"]].to_numpy(float)
     limit = about.radius_mm + 1e-6  # so that a voxel at exactly the radius is inside
-    _, nearest = centres.query(positions, distance_upper_bound=limit)
-    values = np.append(labels["value"].to_numpy(), 0)[nearest]  # beyond the radius, nearest is one past the last
-    image = nib.Nifti1Image(values.reshape(SPHERE_SHAPE).astype(np.int32), SPHERE_AFFINE)
+    tree = cKDTree(centres)
+    near = np.zeros(SPHERE_SHAPE, dtype=bool)  # boxes around the spheres: most of the grid is far from all of them
+    middles, reach = nib.affines.apply_affine(np.linalg.inv(SPHERE_AFFINE), centres), limit / SPHERE_AFFINE[0, 0]
+    firsts, ends = (np.maximum(edges, 0).astype(int) for edges in (middles - reach, middles + reach + 1))
+    for first, end in zip(firsts, ends, strict=True):
+        near[tuple(map(slice, first, end))] = True
+    positions = nib.affines.apply_affine(SPHERE_AFFINE, np.argwhere(near))
+    _, nearest = tree.query(positions, distance_upper_bound=limit)
+    drawn = np.zeros(SPHERE_SHAPE, dtype=np.int32)
+    drawn[near] = np.append(labels["value"].to_numpy(), 0)[nearest]  # beyond the radius, nearest is one past the last
+    image = nib.Nifti1Image(drawn, SPHERE_AFFINE)
     _require_same_labels(image, labels, folder / "labels.tsv")
     return image

@@ -243,8 +243,9 @@ def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection
         usecols=None if columns is None else lambda name: name in columns,
         dtype=dict.fromkeys(text, str),
     )
-    stripped = {name: table[name].str.strip() for name in table.columns.intersection(list(text))}
-    return table.assign(**stripped)  # or a stray space would separate a person from their family
+    for name in set(text).intersection(table):
+        table[name] = table[name].str.strip()  # or a stray space would separate a person from their family
+    return table
 
 
 def read_text(path: str | Path, separator: str = "\t") -> pd.DataFrame:

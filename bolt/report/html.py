@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 
 from bolt.io.files import write_text
 
@@ -65,16 +66,8 @@ class Chapter:
 
 
 @cache
-def page_environment(folder: Path = Path()) -> Environment:
-    """Return the templates of the pages in a folder: text is escaped, an undefined name is an error."""
-
-    def place(file: Path | str) -> str:
-        return Path(file).relative_to(folder).as_posix()
-
-    def vectors(file: Path) -> dict[str, str]:
-        drawings = {name: file.with_suffix(f".{name.lower()}") for name in ("SVG", "PDF")}
-        return {name: place(path) for name, path in drawings.items() if path.is_file()}
-
+def page_environment() -> Environment:
+    """Return the templates of the pages: text is escaped, an undefined name is an error; `here` is a page's folder."""
     environment = Environment(
         loader=PackageLoader("bolt.report"),
         autoescape=True,
@@ -82,13 +75,24 @@ def page_environment(folder: Path = Path()) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"place": place, "vectors": vectors, "alignment": _alignment}
+    environment.filters |= {"place": _place, "vectors": _vectors, "alignment": _alignment}
     return environment
 
 
 def write_page(template: str, out: Path, **content: Any) -> None:
     """Fill a template of ``bolt/report/templates``; pictures must be below the folder of the page."""
-    write_text(page_environment(out.parent).get_template(template).render(**content), out)
+    write_text(page_environment().get_template(template).render(here=out.parent, **content), out)
+
+
+@pass_context
+def _place(context: Context, file: Path | str) -> str:
+    return Path(file).relative_to(context["here"]).as_posix()
+
+
+@pass_context
+def _vectors(context: Context, file: Path) -> dict[str, str]:
+    drawings = {name: file.with_suffix(f".{name.lower()}") for name in ("SVG", "PDF")}
+    return {name: _place(context, path) for name, path in drawings.items() if path.is_file()}
 
 
 def _alignment(frame: pd.DataFrame) -> list[str]:

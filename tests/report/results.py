@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from bolt.atlases.image import load_atlas
 from bolt.atlases.labels import load_labels
@@ -22,8 +28,10 @@ from bolt.explain.regions import write_regions
 from bolt.explain.weights import write_controls, write_importance
 from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.errors import DataError
-from bolt.io.files import write_status, write_table, write_yaml
+from bolt.io.files import write_status, write_table, write_text, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
+from bolt.report.figures import style
+from bolt.report.figures.brains.regions import Brain
 from bolt.series.cache import SeriesCache
 from bolt.series.gather import build_cache
 
@@ -187,12 +195,32 @@ def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:
 
 def make_results(folder: Path, n: int = 12, *, everything: bool = True) -> Study:
     """Write the whole tree; with ``everything=False`` no preprocessing and no truth, as for ready series."""
+    made, used, events = _ready_series(n)
+    shutil.copytree(Path(made.name) / "results", folder / "results")
     study = settings(folder)
-    used = make_scans(study.layout, n).iloc[:-1]
-    make_folds(study.layout, used)
-    events = make_series(study.layout, used)
-    make_run(first_run(study), used, events)
     if everything:
         make_quality(study.layout, used)
         make_truth(study.layout, events)
     return study
+
+
+@cache
+def _ready_series(n: int) -> tuple[TemporaryDirectory[str], pd.DataFrame, dict[str, np.ndarray]]:
+    """Make a tree once a process, to be copied; returns also its scans, and the volumes of their events."""
+    made = TemporaryDirectory()
+    study = settings(Path(made.name))
+    used = make_scans(study.layout, n).iloc[:-1]
+    make_folds(study.layout, used)
+    events = make_series(study.layout, used)
+    make_run(first_run(study), used, events)
+    return made, used, events
+
+
+@contextmanager
+def words_only() -> Iterator[None]:
+    """Pictures are composed, without brains, but saved empty, as this takes longest: for questions about the words."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "_save", lambda _, out: write_text("", out))
+        for view in ("glass", "slices", "surfaces"):
+            patch.setattr(Brain, view, lambda *_: None)
+        yield

@@ -19,7 +19,6 @@ from selenium.webdriver.common.keys import Keys
 from bolt.cohort.quality import excluded_by_eye
 from bolt.report.contents import PAGES
 from tests.report.pages.test_quality import make_pages
-from tests.report.pages.test_report import page_of
 
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(DRIVER is None, reason="chromedriver is missing (Debian: apt install chromium-driver)")
@@ -29,18 +28,19 @@ ALL = (*QUESTIONS, "scans", "subject", "tested subject")
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = page_of(tmp_path_factory.mktemp("report"))
+def pages(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     layout = make_pages(tmp_path_factory.mktemp("quality"), 30)
-    made = {name: folder / f"{name}.html" for name in QUESTIONS}
-    known = folder.parent / "subjects/sub-00.html"
+    made = {name: whole / f"{name}.html" for name in QUESTIONS}
+    known = whole.parent / "subjects/sub-00.html"
     return made | {"scans": layout.quality_page, "subject": layout.subjects / "sub-9.html", "tested subject": known}
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     options = ChromeOptions()
-    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"):
+    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "hide-scrollbars"):
+        options.add_argument(f"--{flag}")
+    for flag in ("disable-gpu", "disable-software-rasterizer"):  # an imitated GPU is slower than none
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     downloads = tmp_path_factory.mktemp("downloads")
@@ -52,47 +52,77 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     chrome.quit()
 
 
-def visit(browser: Chrome, page: Path, width: int = 1400) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-    )
+def set_width(browser: Chrome, width: int) -> None:
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+
+
+def visit(browser: Chrome, page: Path) -> None:
+    set_width(browser, 1400)
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_page_opens_without_an_error_or_a_request(browser: Chrome, pages: dict[str, Path], name: str) -> None:
+@pytest.fixture(scope="class", params=ALL)
+def messages(browser: Chrome, pages: dict[str, Path], request: pytest.FixtureRequest) -> dict[str, list[str]]:
+    """Open a page once for all questions, and return what the browser has to say about it."""
     browser.get_log("browser"), browser.get_log("performance")
-    visit(browser, pages[name])
-    assert browser.find_element(By.TAG_NAME, "h1").text
-    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-    asked = re.findall(r'"url":"([a-z]+)://', "".join(entry["message"] for entry in browser.get_log("performance")))
-    assert asked and set(asked) <= {"file"}
+    visit(browser, pages[request.param])
+    errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    return {"errors": errors, "performance": [entry["message"] for entry in browser.get_log("performance")]}
 
 
-@pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("name", ALL)
-def test_nothing_is_wider_than_the_screen(browser: Chrome, pages: dict[str, Path], name: str, width: int) -> None:
-    visit(browser, pages[name], width)
-    wide = browser.execute_script(
-        "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll *, svg *, nav') && "
-        "!e.classList.contains('unseen') && e.getBoundingClientRect().right > innerWidth + 1)"
-        ".map(e => e.tagName + '.' + e.className + ' ' + Math.round(e.getBoundingClientRect().right))"
-    )
-    assert browser.execute_script("return document.scrollingElement.scrollWidth") <= width, wide[:5]
+class TestEveryPage:
+    """Each question sets the width it needs."""
 
+    def test_it_opens_without_an_error_or_a_request(self, browser: Chrome, messages: dict[str, list[str]]) -> None:
+        assert browser.find_element(By.TAG_NAME, "h1").text
+        assert messages["errors"] == []
+        asked = re.findall(r'"url":"([a-z]+)://', "".join(messages["performance"]))
+        assert asked and set(asked) <= {"file"}
 
-@pytest.mark.parametrize("name", ALL)
-def test_accessibility(browser: Chrome, pages: dict[str, Path], name: str) -> None:
-    """Contrast, labels, headings and roles (axe-core, WCAG 2.1 A and AA)."""
-    visit(browser, pages[name])
-    browser.execute_script(AXE)
-    found = browser.execute_async_script(  # brains in frames are nilearn's pages
-        "const done = arguments[0], levels = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'];"
-        "axe.run(document, {iframes: false, runOnly: levels})"
-        ".then(results => done(results.violations))"
-    )
-    assert [(v["id"], v["nodes"][0]["html"][:150]) for v in found] == []
+    @pytest.mark.usefixtures("messages")
+    @pytest.mark.parametrize("width", [400, 1400])
+    def test_nothing_is_wider_than_the_screen(self, browser: Chrome, width: int) -> None:
+        set_width(browser, width)
+        wide = browser.execute_script(
+            "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll *, svg *, nav') && "
+            "!e.classList.contains('unseen') && e.getBoundingClientRect().right > innerWidth + 1)"
+            ".map(e => e.tagName + '.' + e.className + ' ' + Math.round(e.getBoundingClientRect().right))"
+        )
+        assert browser.execute_script("return document.scrollingElement.scrollWidth") <= width, wide[:5]
+
+    @pytest.mark.usefixtures("messages")
+    def test_accessibility(self, browser: Chrome) -> None:
+        """Contrast, labels, headings and roles (axe-core, WCAG 2.1 A and AA)."""
+        set_width(browser, 1400)
+        browser.execute_script(AXE)
+        found = browser.execute_async_script(  # brains in frames are nilearn's pages
+            "const done = arguments[0], levels = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'];"
+            "axe.run(document, {iframes: false, runOnly: levels})"
+            ".then(results => done(results.violations))"
+        )
+        assert [(v["id"], v["nodes"][0]["html"][:150]) for v in found] == []
+
+    @pytest.mark.usefixtures("messages")
+    def test_everything_is_on_paper(self, browser: Chrome) -> None:
+        """Printed pages are as wide as paper, and rows that the screen hides at first are there."""
+        set_width(browser, 1400)
+        printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+        assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        try:
+            for selector, paper in (("figure.table:not(.wide)", 720), ("figure.table.wide", 1020)):
+                set_width(browser, paper)  # px of A4 inside margins
+                widths = browser.execute_script(
+                    f"return [...document.querySelectorAll('{selector} table')]"
+                    ".map(t => t.getBoundingClientRect().right)"
+                )
+                assert all(right <= paper for right in widths), widths
+            rows = "[...document.querySelectorAll('tbody tr')]"
+            hidden = browser.execute_script(f"return {rows}.filter(r => getComputedStyle(r).display == 'none').length")
+            assert hidden == 0
+        finally:
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_the_bar_leads_from_page_to_page(browser: Chrome, pages: dict[str, Path]) -> None:
@@ -103,8 +133,8 @@ def test_the_bar_leads_from_page_to_page(browser: Chrome, pages: dict[str, Path]
 
 
 def rows(browser: Chrome, table: str) -> list[str]:
-    shown = browser.find_elements(By.CSS_SELECTOR, f"{table} tbody tr")
-    return [row.find_element(By.TAG_NAME, "td").text for row in shown if row.is_displayed()]
+    shown = f"[...document.querySelectorAll('{table} tbody tr')].filter(row => row.checkVisibility())"
+    return browser.execute_script(f"return {shown}.map(row => row.querySelector('td').innerText)")
 
 
 def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser: Chrome, pages: dict[str, Path]) -> None:
@@ -138,33 +168,6 @@ def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser: Chrome, pages: dict[
     head, *lines = made.pop().read_text().splitlines()
     assert head.startswith("scan\tstate\tlook at\t")
     assert [line.split("\t")[0] for line in lines] == [f"sub-{i}_task-rest" for i in (2, *range(20, 30))]
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_everything_is_on_paper(browser: Chrome, pages: dict[str, Path], name: str) -> None:
-    """Printed pages are as wide as paper, and rows that the screen hides at first are there."""
-    visit(browser, pages[name])
-    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
-    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    try:
-        for selector, paper in (
-            ("figure.table:not(.wide)", 720),
-            ("figure.table.wide", 1020),
-        ):  # px of A4 inside margins
-            browser.execute_cdp_cmd(
-                "Emulation.setDeviceMetricsOverride",
-                {"width": paper, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-            )
-            widths = browser.execute_script(
-                f"return [...document.querySelectorAll('{selector} table')].map(t => t.getBoundingClientRect().right)"
-            )
-            assert all(right <= paper for right in widths), widths
-        rows = "[...document.querySelectorAll('tbody tr')]"
-        hidden = browser.execute_script(f"return {rows}.filter(r => getComputedStyle(r).display == 'none').length")
-        assert hidden == 0
-    finally:
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_anchors_open_the_row_they_lead_to(browser: Chrome, pages: dict[str, Path]) -> None:

@@ -28,7 +28,7 @@ from bolt.report.tables.scope import joined, scope_text
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
 from tests.packs.test_packs import build_run
-from tests.report.results import CLASSES, make_results
+from tests.report.results import CLASSES, make_results, words_only
 from tests.report.sections.explanation.test_landmarks import landmarks
 
 SCOPE = "2 of 4 folds, 8 of 11 scans tested"
@@ -55,6 +55,7 @@ def some_folds(folder: Path) -> Study:
 
 
 @pytest.fixture(scope="module")
+@words_only()
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     study = some_folds(tmp_path_factory.mktemp("some"))
     write_explanation(study)
@@ -123,6 +124,7 @@ def of_four(name: str, folder: Path) -> Entry:
     return replace(entry(name, [folder]), folds=[0, 1], outer=4, paper_dataset="")
 
 
+@words_only()
 def test_every_table_of_an_experiment_says_how_much_was_tested(tmp_path: Path) -> None:
     rows = [of_four(name, write_run(tmp_path / name, made_up(2.0, i, n=60))) for i, name in enumerate(("BolT", "LSTM"))]
     write_experiment(Experiment(name="mine", title="Mine", rows=[{"model": "bolt"}]), rows, tmp_path / "out")  # type: ignore[list-item]
@@ -136,6 +138,7 @@ def test_every_table_of_an_experiment_says_how_much_was_tested(tmp_path: Path) -
     assert set(read_table(tmp_path / "out/mine.tsv")["n_all_scans"]) == {60}
 
 
+@words_only()
 def test_a_row_that_learns_from_a_share_of_the_scans_counts_all_of_them(tmp_path: Path) -> None:
     whole = of_four("BolT", write_run(tmp_path / "BolT", made_up(2.0, 0, n=60)))
     few = made_up(1.0, 1, n=60)
@@ -148,6 +151,7 @@ def test_a_row_that_learns_from_a_share_of_the_scans_counts_all_of_them(tmp_path
     assert set(read_table(tmp_path / "out/mine.tsv")["n_all_scans"]) == {60}
 
 
+@words_only()
 def test_landmarks_of_all_datasets_say_how_much_was_tested(tmp_path: Path) -> None:
     landmarks(tmp_path / "explained")
     run = write_run(tmp_path / "run", made_up(2.0, 0, n=60))

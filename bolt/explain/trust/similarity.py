@@ -8,6 +8,7 @@ fitted to the scan's own curve and removed; the residuals are compared by rank c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -143,11 +144,17 @@ def _estimate(
     if n < FEWEST:
         return estimate, np.nan, np.nan
     total = np.stack([np.bincount(member, column) for column in values.T], axis=1)
-    times = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS)
+    times = _times_drawn(n)
     means = (times @ total) / (times @ np.bincount(member))[:, None]
     tail = 100 * norm.cdf(-np.sqrt(n / (n - 1)) * student.ppf(0.975, n - 1))
     low, high = np.percentile(statistic(means), [tail, 100 - tail])
     return estimate, float(low), float(high)
+
+
+@lru_cache(maxsize=1)  # one table has many intervals over the same groups
+def _times_drawn(n: int) -> NDArray[np.integer]:
+    """Return how often each of `n` groups is in each bootstrap sample, (draws, n)."""
+    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS)
 
 
 def scaled(weights: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from bolt.atlases.description import describe_atlas
 from bolt.atlases.spaces import carried_from
@@ -39,8 +39,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     config, dataset = study.config, study.dataset
     models = list({part.run_name: part for model in study.models.values() for part in reversed(model.parts)}.values())
     cutoffs, partly_known = _cutoffs(study)
-    environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
-    text = environment.get_template("methods.txt").render(
+    text = _template().render(
         config=config,
         dataset=dataset,
         models=models,
@@ -64,6 +63,12 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
+    return environment.get_template("methods.txt")
 
 
 def _found(study: Study, model: Model) -> list[dict[str, Any]]:

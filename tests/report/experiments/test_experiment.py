@@ -26,6 +26,7 @@ from bolt.report.tables.markup import Sheet, escape, latex, markdown
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
 from tests.report.latex import well_formed
+from tests.report.results import words_only
 
 EXPERIMENT = Experiment(name="comparison", title="Comparison", rows=[{"model": "bolt"}])
 
@@ -155,6 +156,7 @@ def test_a_baseline_that_does_as_well_is_named(written: Path) -> None:
     assert "Motion only, which sees no brain data, is not clearly worse than BolT" in text
 
 
+@words_only()
 def test_a_baseline_that_is_clearly_worse_is_not_named(tmp_path: Path) -> None:
     bolt = entry("BolT", [write_run(tmp_path / "a", made_up(2.5, 0))])
     motion = Model(name="motion_only", model="logistic", family="baseline", covariates=["mean_fd"])

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
 from fontTools import subset
 from matplotlib.figure import Figure
+from PIL import Image
 
 from bolt.report.figures import cohort, performance, series, style
 from bolt.report.figures.style import LANDMARK, MANY, class_colours
@@ -22,9 +22,10 @@ ROIS = pd.DataFrame({"network": ["visual"] * 6 + ["default"] * 5 + [None]})
 
 
 def has_colour(path: Path, colour: str, at_least: int = 20) -> bool:
-    pixels = matplotlib.image.imread(path)[..., :3]
-    wanted = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    return int((np.abs(pixels - wanted).max(axis=-1) < 0.02).sum()) >= at_least
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB"), np.int16)
+    wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return int((np.abs(pixels - wanted).max(axis=-1) < 0.02 * 255).sum()) >= at_least
 
 
 def metrics() -> tuple[pd.DataFrame, dict]:
@@ -37,6 +38,7 @@ def metrics() -> tuple[pd.DataFrame, dict]:
     return table, {**pooled, "classes": ["a", "b"], "confusion": [[5, 1], [0, 6]]}
 
 
+@pytest.mark.usefixtures("pdf")
 def test_a_canvas_saves_what_matplotlib_would(tmp_path: Path) -> None:
     def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -76,7 +78,7 @@ def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The axes of every picture that is drawn."""
+    """The axes of every picture that is drawn, and not saved."""
     made: list[Any] = []
 
     @contextmanager
@@ -85,6 +87,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             yield figure
             made.append(figure.axes)
 
+    monkeypatch.setattr(style, "_save", lambda *_: None)
     for module in (performance, series):
         monkeypatch.setattr(module, "canvas", canvas)
     return made

@@ -15,7 +15,7 @@ from bolt.report.pages import explanation
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
 from bolt.report.sections.explanation.questions import NOT_TESTED
 from bolt.report.sections.explanation.sanity import sanity_blocks
-from tests.report.results import first_run, settings
+from tests.report.results import first_run, settings, words_only
 from tests.report.sections.explanation.test_faithfulness import tables
 from tests.report.sections.explanation.test_landmarks import landmarks
 from tests.report.sections.explanation.test_trust import checked
@@ -24,6 +24,7 @@ TRUST = ("are randomised?", "are permuted?", "are removed?", "put back?")
 """Ends of the questions that these files answer."""
 
 
+@words_only()
 def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = settings(tmp_path)
     out = first_run(study).explanation

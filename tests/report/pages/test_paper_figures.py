@@ -21,6 +21,7 @@ from bolt.io.files import read_table, write_json, write_table
 from bolt.report.figures.style import TWO
 from bolt.report.pages.paper_figures import write_brain_maps, write_task_timing
 from tests.report.figures.test_plots import has_colour
+from tests.report.results import words_only
 from tests.report.sections.explanation.test_tasks import TR, block, curve
 
 ATLAS = "dosenbach160"
@@ -69,6 +70,7 @@ def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path: Path) 
         assert f"({pictures[name].name})" in text
 
 
+@words_only()
 def test_the_published_ranking_is_by_odds_ratio(tmp_path: Path) -> None:
     found, studies = explained(tmp_path, "brain_maps", "abide1")
     config = studies["abide1"].config

@@ -16,25 +16,9 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table, write_text, write_yaml
 from bolt.report.contents import PAGES
 from bolt.report.pages.explanation import CHAPTERS, write_explanation
-from bolt.report.pages.quality import write_quality
 from bolt.report.pages.report import write_report
 from bolt.report.sections.cohort import with_lengths, with_motion
-from tests.report.results import ATLAS, make_results, make_scans, settings
-
-
-def page_of(folder: Path, **options: bool) -> Path:
-    """Write all pages of a made-up study; returns their folder."""
-    study = make_results(folder, n=8, **options)
-    if options.get("everything", True):
-        write_quality(study)
-    write_explanation(study)
-    write_report(study)
-    return study.layout.report.parent
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return page_of(tmp_path_factory.mktemp("whole"))
+from tests.report.results import ATLAS, make_results, make_scans, settings, words_only
 
 
 def section(file: Path, name: str) -> str:
@@ -83,6 +67,7 @@ def test_without_an_explained_run_there_is_no_page(tmp_path: Path) -> None:
     assert not study.layout.explanation_page.exists()
 
 
+@words_only()
 def test_pages_without_content_are_neither_kept_nor_linked(tmp_path: Path) -> None:
     """Of a former run, whose model had an explanation."""
     write_yaml({"model": "svm"}, tmp_path / "other.yaml")
@@ -121,14 +106,19 @@ def test_sections_hold_what_they_should(whole: Path) -> None:
     assert "outer: 3" in section(made, "configuration")
 
 
+@words_only()
 def test_ready_series_have_no_registration_and_no_truth(tmp_path: Path) -> None:
-    folder = page_of(tmp_path, everything=False)
+    study = make_results(tmp_path, n=8, everything=False)
+    write_explanation(study)
+    write_report(study)
+    folder = study.layout.report.parent
     assert 'id="quality"' not in (folder / "cohort.html").read_text()
     assert 'id="truth"' not in (folder / "index.html").read_text()
     told = (folder / "explanation.html").read_text()
     assert "importance of each volume" in told and "planted" not in told and "simulated event" not in told
 
 
+@words_only()
 def test_before_anything_was_trained(tmp_path: Path) -> None:
     study = settings(tmp_path)
     make_scans(study.layout, 6)
@@ -138,6 +128,7 @@ def test_before_anything_was_trained(tmp_path: Path) -> None:
     assert "Not evaluated yet" in section(folder / "performance.html", "performance-1")
 
 
+@words_only()
 def test_text_is_escaped(tmp_path: Path) -> None:
     study = settings(tmp_path)
     make_scans(study.layout, 6)

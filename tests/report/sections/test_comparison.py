@@ -25,7 +25,7 @@ from bolt.report.sections.findings import findings
 from bolt.report.sections.runs import run_section
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
-from tests.report.results import ATLAS, make_results
+from tests.report.results import ATLAS, make_results, words_only
 from tests.snake import series_dataset
 
 
@@ -73,6 +73,7 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     assert next(block.caption for block in section.blocks if isinstance(block, Picture)).endswith("original method.")
 
 
+@words_only()
 def test_equal_models_are_not_told_apart_and_calibration_and_sites_are_shown(tmp_path: Path) -> None:
     study = two_models(tmp_path)
     section = comparison(study)
@@ -108,6 +109,7 @@ def test_motion_that_predicts_as_well_is_a_warning(tmp_path: Path) -> None:
     assert baseline_warnings(study, entries, [gather(row) for row in entries]) == []
 
 
+@words_only()
 def test_two_seeds_stand_beside_folds(tmp_path: Path) -> None:
     study = make_results(tmp_path, n=12, everything=False)
     study = Study(Config.model_validate(study.config.model_dump() | {"seeds": [0, 1]}), study.dataset)
@@ -134,11 +136,12 @@ def test_one_model_alone_is_not_compared(tmp_path: Path) -> None:
     assert comparison(with_models(study, study.config.models[:1])) is None
 
 
+@words_only()
 def test_the_page_shows_both_and_names_the_svm(tmp_path: Path) -> None:
     study = two_models(tmp_path)
     sections = performance_sections(study)
-    assert sections[0].title == "All models side by side" and len(sections) == 3
     write_report(study)
+    assert sections[0].title == "All models side by side" and len(sections) == 3
     page = study.layout.report.with_name("performance.html").read_text()
     assert page.index("<h2>All models side by side") < page.index("<h2>tiny")
     assert page.count("Clopper–Pearson intervals for accuracy") == 3  # the comparison and the metrics of both models
@@ -183,6 +186,7 @@ def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path: Path,
     assert not list(table.parent.glob("paper_cohort*"))
 
 
+@words_only()
 def test_the_papers_cohort_and_warnings_stand_with_the_cohort(tmp_path: Path) -> None:
     study = make_results(tmp_path, n=12, everything=False)
     layout = study.layout

@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 
 from bolt.experiments.results import gather
-from bolt.io.files import read_json, write_json, write_yaml
+from bolt.io.files import read_json, write_json, write_text, write_yaml
 from bolt.report.pages.report import write_report
+from bolt.report.runs import run_figure
 from bolt.report.sections import findings as module
 from bolt.report.sections.comparison import gathered
 from bolt.report.sections.explanation.measures import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from bolt.report.sections.explanation.overview import draw_overview
 from bolt.report.sections.explanation.questions import Verdict, questions
 from bolt.report.sections.findings import BELIEVED, PREDICTED, believed, findings
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
-from tests.report.results import ATLAS, make_results
+from tests.report.results import ATLAS, make_results, words_only
 from tests.report.sections.test_comparison import two_models, with_models
 
 
@@ -95,8 +95,9 @@ def test_what_differs_is_listed_by_size() -> None:
     assert text.endswith("Not known: handedness.")
 
 
+@words_only()
 def test_the_page_begins_with_them_and_links_the_verdicts(tmp_path: Path) -> None:
-    study = make_results(tmp_path, n=12)
+    study = make_results(tmp_path, n=8)
     write_report(study)
     page = study.layout.report.read_text()
     header = page[page.index("<header") : page.index("</header")]
@@ -105,11 +106,12 @@ def test_the_page_begins_with_them_and_links_the_verdicts(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("first", "moot"), [(SUPPORTED, False), (NOT_SUPPORTED, True)])
+@words_only()
 def test_nothing_is_green_or_interpreted_if_the_model_predicts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, moot: bool
 ) -> None:
     study = make_results(tmp_path, n=8)
-    draw_overview(study, study.runs[0])
+    write_text("", run_figure(study, study.runs[0], "overview"))
     monkeypatch.setattr(module, "verdicts_of", lambda *_: [verdict("chance", first), verdict("deletion", SUPPORTED)])
     write_report(study)
     page = study.layout.report.read_text()

@@ -19,22 +19,29 @@ from tests.report.results import ATLAS, make_scans, settings
 
 @pytest.fixture
 def run(tmp_path):
-    """Forty raw scans; two of the T1w images took the second settings."""
+    """Forty raw scans."""
     study = settings(tmp_path)
-    layout = study.layout
-    scans = make_scans(layout, 40)
+    scans = make_scans(study.layout, 40)
     scans["t1w"] = [f"bids/{folder_of(scan)}/anat/{folder_of(scan)}_T1w.nii.gz" for scan in scans["scan_id"]]
+    return study, scans
+
+
+@pytest.fixture
+def preprocessed(run):
+    """What preprocessing left of them; two of the T1w images took the second settings."""
+    study, scans = run
+    layout = study.layout
     for number, scan in enumerate(scans["scan_id"]):
         folder = folder_of(scan)
         text = "Normalised with 'fast' [@ants_syn]." if number < 2 else "Normalised with 'precise' [@ants_syn]."
         write_json({"Methods": [text]}, layout.anatomical(folder) / f"{prefix_of(folder)}desc-preproc_T1w.json")
         said = {"Methods": ["Motion was estimated [@friston_realign; @ants_syn]."]}
         write_json(said, layout.functional(folder) / f"{scan}_space-X_boldref.json")
-    return study, scans
+    return run
 
 
-def test_each_paragraph_stands_once_and_says_to_how_many_it_applies(run):
-    study, scans = run
+def test_each_paragraph_stands_once_and_says_to_how_many_it_applies(preprocessed):
+    study, scans = preprocessed
     assert preprocessing_texts(study.layout, scans) == [
         "In 2 of 40 T1-weighted images: Normalised with 'fast' [@ants_syn].",
         "In 38 of 40 T1-weighted images: Normalised with 'precise' [@ants_syn].",
@@ -42,14 +49,14 @@ def test_each_paragraph_stands_once_and_says_to_how_many_it_applies(run):
     ]
 
 
-def test_scans_that_are_not_used_have_no_say(run):
-    study, scans = run
+def test_scans_that_are_not_used_have_no_say(preprocessed):
+    study, scans = preprocessed
     assert preprocessing_texts(study.layout, scans.iloc[2:])[0] == "Normalised with 'precise' [@ants_syn]."
     assert preprocessing_texts(study.layout, scans.assign(kind="preprocessed")) == []
 
 
-def test_what_ran_is_in_the_text_of_a_raw_dataset(run):
-    study, scans = run
+def test_what_ran_is_in_the_text_of_a_raw_dataset(preprocessed):
+    study, scans = preprocessed
     words, references = cite(methods(study, preprocessing_texts(study.layout, scans)))
     text = "\n".join(words)
     assert "In 2 of 40 T1-weighted images: Normalised with 'fast'" in text

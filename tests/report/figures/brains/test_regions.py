@@ -91,6 +91,7 @@ def test_shades_say_how_many_folds_agree() -> None:
     assert shades("#c0392b")[-1] == "#c0392b"
 
 
+@pytest.mark.usefixtures("pdf")
 def test_two_classes_share_a_brain(tmp_path: Path) -> None:
     classes = ["female", "male"]
     plot_regions(weights(classes, {"female": [5, 20], "male": [10]}), IMAGE, classes, tmp_path / "brain.png")

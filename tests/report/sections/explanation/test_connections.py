@@ -19,7 +19,7 @@ from bolt.report.html import Picture, Table, Text
 from bolt.report.sections.explanation.connections import NONE, connections_blocks
 from tests.report.figures.brains.test_regions import IMAGE
 from tests.report.figures.test_plots import has_colour
-from tests.report.results import first_run, settings
+from tests.report.results import first_run, settings, words_only
 
 
 def made_up(study: Study, p: float, networks: tuple[str, ...] = ("default", "visual")) -> None:
@@ -41,6 +41,7 @@ def made_up(study: Study, p: float, networks: tuple[str, ...] = ("default", "vis
 
 
 @pytest.mark.parametrize("networks", [(), ("default", "visual")])
+@words_only()
 def test_matrix_brain_and_table(tmp_path: Path, networks: tuple[str, ...]) -> None:
     study = settings(tmp_path)
     assert connections_blocks(study, first_run(study)) == []
@@ -55,6 +56,7 @@ def test_matrix_brain_and_table(tmp_path: Path, networks: tuple[str, ...]) -> No
     assert "Red: the stronger the connection, the more control" in pictures[0].caption  # the first class is red
 
 
+@words_only()
 def test_where_nothing_is_significant_no_brain_is_drawn(tmp_path: Path) -> None:
     study = settings(tmp_path)
     made_up(study, 0.2)

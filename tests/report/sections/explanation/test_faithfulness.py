@@ -15,7 +15,7 @@ from bolt.report.html import Picture, Table, Text
 from bolt.report.sections.explanation.faithfulness import faithfulness_blocks, outcome
 from bolt.report.tables.explanation import area_table
 from tests.explain.trust.test_faithfulness import made_up
-from tests.report.results import first_run, settings
+from tests.report.results import first_run, settings, words_only
 
 
 def tables(gain: float, n: int = 12, seed: int = 1) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -70,6 +70,7 @@ def test_blocks_of_a_run(tmp_path: Path) -> None:
     assert table.frame["better than"].tolist()[::6] == ["random, position, shifted"] * 4
 
 
+@words_only()
 def test_every_order_is_a_line_of_every_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Figure] = []
     canvas = trust.canvas
@@ -102,6 +103,7 @@ def test_missing_numbers_are_dashes() -> None:
     assert "nan" not in table.to_string()
 
 
+@words_only()
 def test_the_legend_is_inside_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boxes: list[tuple[float, float, float]] = []
     canvas = trust.canvas

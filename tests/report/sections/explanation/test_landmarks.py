@@ -83,6 +83,7 @@ def test_one_scan_a_subject_is_not_shown_twice(tmp_path: Path) -> None:
     assert "scan (majority vote)" not in set(shown["prediction per"])
 
 
+@pytest.mark.usefixtures("pdf")
 def test_all_datasets_and_seeds_stand_in_one_table(tmp_path: Path) -> None:
     for name, more in (("one", {}), ("two", {"shift": 0.1}), ("rest", {"inner": True, "offsets": 0})):
         landmarks(tmp_path / name, **more)

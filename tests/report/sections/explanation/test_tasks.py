@@ -21,6 +21,7 @@ from bolt.report.html import Picture, Table
 from bolt.report.sections.explanation.tasks import tasks_blocks
 from bolt.report.tables.explanation import alignment_table, task_titles
 from tests.report.figures.test_plots import has_colour
+from tests.report.results import words_only
 
 TR = 2.0
 
@@ -79,6 +80,7 @@ def place(tmp_path: Path) -> tuple[Study, ModelRun]:
     return study, study.runs[0]
 
 
+@words_only()
 def test_blocks_of_the_page(place: tuple[Study, ModelRun]) -> None:
     assert tasks_blocks(*place) == []
     out = place[1].explanation

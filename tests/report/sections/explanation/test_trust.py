@@ -23,7 +23,7 @@ from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.sections.explanation.sanity import sanity_blocks
 from bolt.report.sections.explanation.stability import stability_blocks
 from bolt.report.tables.explanation import sanity_table, stability_table
-from tests.report.results import first_run, settings
+from tests.report.results import first_run, settings, words_only
 
 RANDOM = np.random.default_rng(3)
 LAYERS = ("none", "classifier", "block 1", "input")
@@ -82,6 +82,7 @@ def test_what_is_gone_has_passed_and_is_drawn(tmp_path: Path) -> None:
     assert ">trained again<" in picture.file.with_suffix(".svg").read_text()
 
 
+@words_only()
 def test_what_stays_is_a_warning_with_its_number(tmp_path: Path) -> None:
     blocks = show(sanity_blocks, tmp_path, checked(-0.603, independent=False))
     found = [block for block in blocks if isinstance(block, Text) and block.warning]
@@ -95,6 +96,7 @@ def test_what_stays_is_a_warning_with_its_number(tmp_path: Path) -> None:
         ({"again": -0.1}, "Not passed: with all layers random, little of the importance remains (ρ = 0.08"),
     ],
 )
+@words_only()
 def test_what_vanishes_without_being_reproducible_has_not_passed(
     tmp_path: Path, change: dict[str, Any], sentence: str
 ) -> None:

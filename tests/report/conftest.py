@@ -1,0 +1,35 @@
+"""The report that several files of tests read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+from bolt.report.pages.explanation import write_explanation
+from bolt.report.pages.quality import write_quality
+from bolt.report.pages.report import write_report
+from tests.report.results import make_results
+
+
+@pytest.fixture
+def pdf() -> None:
+    """Ask for PDFs of pictures."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pdf(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave PDFs of pictures empty where a test does not ask for them: they take as long as PNG and SVG together."""
+    if "pdf" not in request.fixturenames:
+        monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda _, file, **__: Path(file).touch())
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages of a made-up study, not to be changed: their folder."""
+    study = make_results(tmp_path_factory.mktemp("whole"), n=8)
+    write_quality(study)
+    write_explanation(study)
+    write_report(study)
+    return study.layout.report.parent
