@@ -20,6 +20,11 @@ SPACE = "MNI152NLin2009aSym"
 SCAN = "sub-01_task-rest"
 SETTINGS = load_registration("testing").model_copy(update={"working_resolution": 4.0})
 RESOLUTION = 4
+MARGIN = 5
+"""Voxels of the grid around the brain: room for the skull, for the deformation and for head motion."""
+VOLUMES = 16
+MOVED = 8
+"""Volume at which the head moves suddenly."""
 TR = 2.0
 
 
@@ -60,10 +65,12 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
     t1 = nib.as_closest_canonical(load_mni152_template(resolution=RESOLUTION))
     brain = np.asarray(load_mni152_brain_mask(resolution=RESOLUTION).dataobj) > 0
     grey = np.asarray(load_mni152_gm_template(resolution=RESOLUTION).dataobj)
-    pad = [(4, 4)] * 3
-    brain, grey, bright = np.pad(brain, pad), np.pad(grey, pad), np.pad(np.asarray(t1.dataobj), pad)
+    where = np.argwhere(brain)
+    first, stop = where.min(axis=0), where.max(axis=0) + 1
+    box = tuple(slice(low, high) for low, high in zip(first, stop, strict=True))
+    brain, grey, bright = (np.pad(image[box], MARGIN) for image in (brain, grey, np.asarray(t1.dataobj)))
     affine = t1.affine.copy()
-    affine[:3, 3] -= 4 * RESOLUTION
+    affine[:3, 3] = images.apply(t1.affine, first - MARGIN)
     bright = 100 * bright / bright.max() * brain
     template = folder / "template"
     images.save(bright + 40 * shell(brain, 6, 8), affine, template / "T1w.nii.gz")
@@ -80,20 +87,19 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
 
     # BOLD: inverted contrast, moved by `pose`, then by head motion
     pose = images.rigid_matrix(np.array([6.0, -5.0, 8.0, 0.06, -0.04, 0.05]), np.zeros(3))
-    walk = np.cumsum(rng.normal(0, [0.08] * 3 + [0.0015] * 3, (24, 6)), axis=0)
-    walk[12:] += [0.9, -0.5, 0.7, 0.012, -0.009, 0.006]
+    walk = np.cumsum(rng.normal(0, [0.08] * 3 + [0.0015] * 3, (VOLUMES, 6)), axis=0)
+    walk[MOVED:] += [0.9, -0.5, 0.7, 0.012, -0.009, 0.006]
     walk -= walk[0]
     motion = np.stack([images.rigid_matrix(row, np.zeros(3)) for row in walk])
     contrast = np.where(bent_brain, 120 - 0.6 * bent, 0) + 12 * shell(bent_brain, 5, 10)
     active = ndimage.map_coordinates(grey, np.moveaxis(voxels, -1, 0), order=1)
-    signal = np.sin(np.arange(24) * 0.9)
+    signal = np.sin(np.arange(VOLUMES) * 0.9)
     size = nib.affines.voxel_sizes(affine)[0]
-    grid = images.apply(affine, np.argwhere(np.ones(brain.shape)))
-    bold = np.empty((*brain.shape, 24), dtype=np.float32)
+    bold = np.empty((*brain.shape, VOLUMES), dtype=np.float32)
     for t, position in enumerate(motion):
-        places = images.apply(np.linalg.inv(affine) @ np.linalg.inv(position @ pose), grid).T
-        volume = ndimage.map_coordinates(contrast * (1 + 0.02 * signal[t] * active), places, order=3)
-        bold[..., t] = volume.reshape(brain.shape) + rng.normal(0, 0.8, brain.shape)
+        places = np.linalg.inv(affine) @ np.linalg.inv(position @ pose) @ affine
+        volume = ndimage.affine_transform(contrast * (1 + 0.02 * signal[t] * active), places, order=3)
+        bold[..., t] = volume + rng.normal(0, 0.8, brain.shape)
     scan = nib.Nifti1Image(bold, affine)
     scan.header.set_zooms((size, size, size, TR))
     scan.header.set_xyzt_units("mm", "sec")

@@ -20,7 +20,7 @@ from bolt.preprocess.functional.workflow import functional_names, preprocess_fun
 from bolt.report.sections.spaces import SPACE_COLUMNS, spaces_section
 from bolt.series.native_space import Transforms, _followed, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
-from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
+from tests.preprocess.conftest import SCAN, SETTINGS, SPACE, VOLUMES
 
 UNSTEADY = 2
 
@@ -107,7 +107,7 @@ def test_no_4d_image_is_written(head, native):
 
 
 def test_native_series_follow_the_truth_as_well(head, native_series, template_series):
-    assert native_series.series.shape == (24 - UNSTEADY, 9)
+    assert native_series.series.shape == (VOLUMES - UNSTEADY, 9)
     assert native_series.metadata["Space"] == "native"
     assert native_series.coverage["covered"].tolist() == [1] * 8 + [0]  # the last is outside the field of view
     assert np.isnan(native_series.series[:, 8]).all()
@@ -125,7 +125,7 @@ def test_volumes_before_the_steady_state_are_found_and_kept_out(native, native_s
     assert read_json(native / f"{SCAN}_desc-quality.json")["n_unsteady"] == UNSTEADY
     tsnr = nib.load(native / f"{SCAN}_desc-tsnr_boldmap.nii.gz").get_fdata()
     assert np.median(tsnr[tsnr > 0]) > 25  # about 7 if the bright volumes were included
-    assert native_series.metadata["KeptVolumes"].tolist() == list(range(UNSTEADY, 24))
+    assert native_series.metadata["KeptVolumes"].tolist() == list(range(UNSTEADY, VOLUMES))
     assert "KeptVolumes" not in template_series.metadata
 
 
@@ -139,5 +139,5 @@ def test_report_compares_both_output_spaces(native_series, template_series, tmp_
     blocks = spaces_section(layout, [SCAN], ["octants"])
     table = read_table(layout.tables / "output_spaces.tsv")
     assert list(table) == list(SPACE_COLUMNS) and len(blocks) == len(table) == 1
-    assert table.n_rois[0] == 8 and table.n_volumes[0] == 24 - UNSTEADY  # volumes in both
+    assert table.n_rois[0] == 8 and table.n_volumes[0] == VOLUMES - UNSTEADY  # volumes in both
     assert table["median"][0] > 0.9

@@ -21,7 +21,7 @@ from bolt.preprocess.anatomical.workflow import anatomical_names, check_t1w, pre
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.workflow import check_voxels, functional_names, preprocess_functional
 from bolt.preprocess.registration import dice
-from tests.preprocess.conftest import SCAN, SETTINGS, SPACE
+from tests.preprocess.conftest import MOVED, SCAN, SETTINGS, SPACE, VOLUMES
 
 
 def test_anatomical_outputs_are_named_as_agreed(anat):
@@ -70,7 +70,7 @@ def test_functional_outputs_are_named_as_agreed(head, func):
     }
     bold = nib.load(func / functional_names(SCAN, SPACE)["bold"])
     template = nib.load(head.template / "T1w.nii.gz")
-    assert bold.shape == (*template.shape, 24)
+    assert bold.shape == (*template.shape, VOLUMES)
     np.testing.assert_allclose(bold.affine, template.affine, atol=1e-4)
     assert bold.header.get_zooms()[3] == pytest.approx(2.0)
 
@@ -108,10 +108,10 @@ def test_grey_matter_signal_survives(head, func):
 
 def test_confounds_are_complete(func):
     table = read_table(func / functional_names(SCAN, SPACE)["confounds"])
-    assert len(table) == 24
+    assert len(table) == VOLUMES
     assert np.isnan(table["framewise_displacement"][0]) and np.isnan(table["dvars"][0])
     assert table.iloc[1:].notna().all().all()
-    assert table["framewise_displacement"].idxmax() == 12  # the sudden movement
+    assert table["framewise_displacement"].idxmax() == MOVED  # the sudden movement
     text = (func / functional_names(SCAN, SPACE)["confounds"]).read_text().splitlines()[1]
     assert "n/a" in text
 

@@ -32,7 +32,7 @@ def reference(head: Head):
 def sbref(reference, tmp_path):
     """An SBRef with more contrast, 3 mm and 2 degrees away, in two volumes and in another order of voxels."""
     volume, affine, mask = reference
-    position = images.rigid_matrix(np.array([2, -1, 2, 0.02, 0.02, -0.02]), images.mask_centre(mask, affine))
+    position = images.rigid_matrix(np.array([2, -1, 2.5, 0.02, 0.02, -0.02]), images.mask_centre(mask, affine))
     contrast = moved(volume**2 / volume.max(), affine, position)
     image = nib.Nifti1Image(np.stack([contrast - 1, contrast + 1], axis=-1)[::-1], affine @ flipped_x(volume.shape[0]))
     image.set_sform(image.affine, 1)
