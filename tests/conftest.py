@@ -1,5 +1,6 @@
 """Settings for all tests: one thread a process that waits asleep, no network, no display."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -20,8 +21,8 @@ LONGEST = (
     *("end_to_end/test_abide.py", "end_to_end/test_slurm.py", "preprocess/test_reproducible.py"),
     *("workflow/test_dag.py", "workflow/test_experiments.py", "end_to_end/test_wheel.py"),
     *("preprocess/anatomical/test_normalisation.py", "training/test_runner.py", "workflow/test_cluster.py"),
-    *("report/sections/test_comparison.py", "report/pages/test_report.py", "preprocess/test_workflows.py"),
-    *("workflow/test_conda.py", "report/figures/test_plots.py", "explain/test_inner.py"),
+    *("report/test_browser.py", "report/pages/test_report.py", "preprocess/test_workflows.py"),
+    *("workflow/test_conda.py", "models/test_window_attention.py", "explain/test_inner.py"),
     *("preprocess/test_native.py", "datasets/test_phantom.py", "preprocess/quality/test_agreement.py"),
 )
 """Files that take longest."""
@@ -32,6 +33,11 @@ def pytest_collection_modifyitems(items):
     order = {name: place for place, name in enumerate(LONGEST)}
     assert all((TESTS / name).is_file() for name in LONGEST)
     items.sort(key=lambda item: order.get(item.path.relative_to(TESTS).as_posix(), len(order)))
+
+
+def pytest_collection_finish():
+    """Keep what is imported out of every later search for cycles."""
+    gc.freeze()
 
 
 @pytest.fixture

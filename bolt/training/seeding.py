@@ -15,7 +15,11 @@ Key = tuple[int, int, int, int]
 
 def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
     """Seed torch's global state for the initial weights (epoch 0) or for one step (steps from 1)."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, fold, epoch, step]).generate_state(1)[0]))
+    number = int(np.random.SeedSequence([seed, fold, epoch, step]).generate_state(1)[0])
+    if torch.cuda.is_available():
+        torch.manual_seed(number)
+    else:  # without preparing devices that are not there, which takes a millisecond a step
+        torch.default_generator.manual_seed(number)
 
 
 def epoch_generator(seed: int, fold: int, epoch: int) -> torch.Generator:
