@@ -2,9 +2,11 @@
 
 import gc
 import os
+import pickle
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 TESTS = Path(__file__).parent
 for variable in ("OMP_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
@@ -38,6 +40,23 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Keep what is imported out of every later search for cycles."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Make what is not to be changed once for all processes of a session: what `make(folder)` returns."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def get(name, make):
+        kept = shared / f"{name}.pickle"
+        with FileLock(f"{kept}.lock"):
+            if not kept.exists():
+                kept.write_bytes(pickle.dumps(make(tmp_path_factory.mktemp(name))))
+        return pickle.loads(kept.read_bytes())
+
+    return get
 
 
 @pytest.fixture

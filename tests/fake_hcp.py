@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import boto3
@@ -44,17 +46,23 @@ def write_scan(root: Path, number: str, task: str, n_volumes: int | None = None)
     folder = root / number / "MNINonLinear/Results" / name
     folder.mkdir(parents=True)
     shape = (4, 4, 4) if task == "REST" else SHAPE
-    data = np.random.default_rng(int(number) + len(task)).integers(900, 1100, (*shape, n_volumes or VOLUMES[task]))
-    image = nib.Nifti1Image(data.astype(np.int16), AFFINE)
-    image.header.set_zooms((12, 12, 12, 0.72))
-    image.header.set_xyzt_units("mm", "sec")
-    nib.save(image, folder / f"{name}.nii.gz")
+    seed = int(number) + len(task)
+    (folder / f"{name}.nii.gz").write_bytes(_image(seed, (*shape, n_volumes or VOLUMES[task])))
     nib.save(nib.Nifti1Image(np.ones(shape, np.uint8), AFFINE), folder / "brainmask_fs.2.nii.gz")
     (folder / "Movement_RelativeRMS_mean.txt").write_text("0.091\n")
     if task != "REST":
         (folder / "EVs").mkdir()
         for condition, text in ONSETS.get(task, {"block": "10\t20\t1\n"}).items():
             (folder / "EVs" / f"{condition}.txt").write_text(text)
+
+
+@cache
+def _image(seed: int, shape: tuple[int, ...]) -> bytes:
+    data = np.random.default_rng(seed).integers(900, 1100, shape)
+    image = nib.Nifti1Image(data.astype(np.int16), AFFINE)
+    image.header.set_zooms((12, 12, 12, 0.72))
+    image.header.set_xyzt_units("mm", "sec")
+    return gzip.compress(image.to_bytes(), 1)
 
 
 @dataclass(frozen=True)

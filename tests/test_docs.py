@@ -105,6 +105,7 @@ def test_the_masker_of_the_recipes_makes_a_table(tmp_path, monkeypatch):
     assert all(np.load(file).shape == (4, 2) for file in table.file)
 
 
+@pytest.mark.slow
 def test_the_fmriprep_page_starts(tmp_path):
     """Its dry run, on small images."""
     write_fmriprep(tmp_path / "study", n_subjects=10)

@@ -48,6 +48,7 @@ def test_jobs_on_slots_end_at_a_known_time(tmp_path, arguments, cluster, jobs, e
     assert simulated(tmp_path, arguments, **cluster) == {"code": 0, "jobs": jobs, "end": end}
 
 
+@pytest.mark.slow
 def test_a_killed_job_is_tried_again(tmp_path):
     result = simulated(tmp_path, ["--jobs", "6", "--retries", "20"], killed=0.5)
     assert result["code"] == 0 and result["jobs"] > 6

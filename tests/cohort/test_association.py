@@ -50,6 +50,7 @@ def test_relatives_with_one_label_count_once():
     assert row.p == pytest.approx(stats.mannwhitneyu(*parts).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_relatives_raise_no_false_alarms(shared, monkeypatch):
     """Of 60 cohorts without any difference about 3 are significant; single participants make it about 12 if shared."""

@@ -79,6 +79,7 @@ def test_small_tables_are_judged_exactly():
     assert table.loc["Site", "p"] > 0.9 and table.loc["Site", "effect"] == 0
 
 
+@pytest.mark.slow
 def test_many_sites_alone_are_no_effect(monkeypatch):
     """Uncorrected Cramér's V of 40 sites and 200 participants is about 0.45 by chance."""
     monkeypatch.setattr("bolt.cohort.association.N_PERMUTATIONS", 99)

@@ -25,14 +25,14 @@ def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     config = ROOT / "config/config.yaml"
     truth = folder / "work/phantom/bids/derivatives/truth"
-    made = snakemake(folder, "results/phantom/scans.tsv", config=config, fresh=True)
+    made = snakemake(folder, "results/phantom/scans.tsv", config=config)
     assert made.returncode == 0, made.stdout
     shutil.move(truth, folder / "hidden")
     explained = map(str, Run(yaml.safe_load(config.read_text())).explanations())
-    learned = snakemake(folder, "series", "train", *explained, config=config, fresh=True)
+    learned = snakemake(folder, "series", "train", *explained, config=config)
     assert learned.returncode == 0, learned.stdout
     shutil.move(folder / "hidden", truth)
-    done = snakemake(folder, config=config, fresh=True)
+    done = snakemake(folder, config=config)
     assert done.returncode == 0, done.stdout
     return folder
 

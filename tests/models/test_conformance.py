@@ -217,18 +217,6 @@ def test_bfloat16_without_the_kernel_has_gradients_of_single_precision(name, mon
     assert gradients and all(g.dtype == torch.float32 and g.isfinite().all() for g in gradients)
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", TORCH)
-def test_it_never_waits_for_the_host(name, training, monkeypatch):
-    """Tensors without values: what would read one, or mix devices, raises."""
-    monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)  # a GPU asks for it without dropout only
-    net = make(name, 12, 2).to("meta").train(training)
-    x = torch.randn(3, max(40, net.min_length), 12, device="meta")
-    output = net(x)
-    (output.logits.square().sum() + sum(output.losses.values())).backward()
-    assert {p.grad.device.type for p in net.parameters() if p.grad is not None} == {"meta"}
-
-
 class _Random(TorchDispatchMode):
     """Collects the operations that draw from the generator of the device `meta`."""
 
@@ -244,12 +232,15 @@ class _Random(TorchDispatchMode):
         return result
 
 
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", TORCH)
-def test_its_random_numbers_come_from_the_host(name, monkeypatch):
-    """So that they are the same on every device."""
-    monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)
-    net = make(name, 12, 2).to("meta").train()
+def test_it_never_waits_for_the_host_and_draws_there(name, training, monkeypatch):
+    """Tensors without values: what would read one, or mix devices, raises; random numbers are those of every device."""
+    monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)  # a GPU asks for it without dropout only
+    net = make(name, 12, 2).to("meta").train(training)
     x = torch.randn(3, max(40, net.min_length), 12, device="meta")
     with _Random() as random:
-        net(x)
+        output = net(x)
     assert not random.names
+    (output.logits.square().sum() + sum(output.losses.values())).backward()
+    assert {p.grad.device.type for p in net.parameters() if p.grad is not None} == {"meta"}

@@ -38,6 +38,7 @@ def test_positions_suffice_for_longer_windows():
     assert model.min_length == 40
 
 
+@pytest.mark.slow
 def test_signals_keep_their_size_in_a_narrower_model() -> None:
     """With BERT's standard deviation of 0.02 whatever the width, scans differed 30 times less at a width of 400."""
     x = torch.randn(24, 40, 200, generator=torch.Generator().manual_seed(0))

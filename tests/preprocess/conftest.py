@@ -59,8 +59,11 @@ def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], sigma: float,
 
 
 @pytest.fixture(scope="session")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
-    folder = tmp_path_factory.mktemp("head")
+def head(once) -> Head:
+    return once("head", _make_head)
+
+
+def _make_head(folder: Path) -> Head:
     rng = np.random.default_rng(7)
     t1 = nib.as_closest_canonical(load_mni152_template(resolution=RESOLUTION))
     brain = np.asarray(load_mni152_brain_mask(resolution=RESOLUTION).dataobj) > 0
@@ -117,26 +120,25 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
 
 
 @pytest.fixture(scope="session")
-def anat(head, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("derivatives") / "sub-01" / "anat"
-    preprocess_anatomical(head.t1w, head.template, SPACE, SETTINGS, out, out.parent.parent / "work", prefix="sub-01_")
-    return out
+def anat(head, once) -> Path:
+    """The T1w preprocessed, not to be changed: its folder."""
+
+    def make(folder: Path) -> Path:
+        out = folder / "sub-01" / "anat"
+        preprocess_anatomical(head.t1w, head.template, SPACE, SETTINGS, out, folder / "work", prefix="sub-01_")
+        return out
+
+    return once("anat", make)
 
 
 @pytest.fixture(scope="session")
-def func(head, anat) -> Path:
-    out = anat.parent / "func"
-    preprocess_functional(
-        head.bold,
-        anat,
-        head.template,
-        SPACE,
-        4.0,
-        SETTINGS,
-        out,
-        out.parent.parent / "work",
-        scan_id=SCAN,
-        prefix="sub-01_",
-        tr=2.0,
-    )
-    return out
+def func(head, anat, once) -> Path:
+    """The BOLD preprocessed, not to be changed: its folder."""
+
+    def make(folder: Path) -> Path:
+        out, places = folder / "sub-01" / "func", (head.bold, anat, head.template)
+        names = {"scan_id": SCAN, "prefix": "sub-01_", "tr": TR}
+        preprocess_functional(*places, SPACE, 4.0, SETTINGS, out, folder / "work", **names)
+        return out
+
+    return once("func", make)

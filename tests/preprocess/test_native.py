@@ -97,6 +97,7 @@ def test_voxels_follow_a_head_that_moves_by_whole_voxels():
         np.testing.assert_array_equal(values, first.ravel(order="F")[voxels])
 
 
+@pytest.mark.slow
 def test_no_4d_image_is_written(head, native):
     named = functional_names(SCAN, SPACE, "native").values()
     assert sorted(named) == sorted(p.name for p in native.glob("*") if p.suffix in (".gz", ".tsv", ".txt"))
@@ -106,6 +107,7 @@ def test_no_4d_image_is_written(head, native):
     assert len(list((native.parent / "figures").glob(f"{SCAN}*"))) >= 3
 
 
+@pytest.mark.slow
 def test_native_series_follow_the_truth_as_well(head, native_series, template_series):
     assert native_series.series.shape == (VOLUMES - UNSTEADY, 9)
     assert native_series.metadata["Space"] == "native"
@@ -119,6 +121,7 @@ def test_native_series_follow_the_truth_as_well(head, native_series, template_se
     np.testing.assert_allclose(*shares, atol=0.15)
 
 
+@pytest.mark.slow
 def test_volumes_before_the_steady_state_are_found_and_kept_out(native, native_series, template_series):
     table = read_table(native / f"{SCAN}_desc-confounds_timeseries.tsv")
     assert table.filter(like="non_steady").shape[1] == UNSTEADY
@@ -129,6 +132,7 @@ def test_volumes_before_the_steady_state_are_found_and_kept_out(native, native_s
     assert "KeptVolumes" not in template_series.metadata
 
 
+@pytest.mark.slow
 def test_report_compares_both_output_spaces(native_series, template_series, tmp_path):
     config = Config(dataset="phantom", denoise="none", preprocess={"space": SPACE}, paths={"results": tmp_path})
     layout = Layout(config)

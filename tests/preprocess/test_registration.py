@@ -113,6 +113,7 @@ def test_a_position_with_little_mask_overlap_is_not_chosen(monkeypatch):
     np.testing.assert_allclose(matrix, np.eye(4), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_bias_field_is_removed_though_the_edge_of_the_head_is_almost_zero():
     """The logarithm of a voxel of 1e-42, as interpolation leaves it, spans a hundred times the range of tissue."""
     x, y, z = np.indices((40, 40, 40)) - 20.0

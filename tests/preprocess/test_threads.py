@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from bolt.config import ROOT
 
 SCRIPT = """
@@ -19,6 +21,7 @@ print(len(os.listdir("/proc/self/task")))
 """
 
 
+@pytest.mark.slow
 def test_ants_has_the_threads_of_the_command():
     def threads(number: int) -> int:
         command = [sys.executable, "-c", SCRIPT, str(number)]

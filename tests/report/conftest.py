@@ -22,14 +22,24 @@ def pdf() -> None:
 def _no_pdf(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave PDFs of pictures empty where a test does not ask for them: they take as long as PNG and SVG together."""
     if "pdf" not in request.fixturenames:
-        monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda _, file, **__: Path(file).touch())
+        monkeypatch.setattr(FigureCanvasPdf, "print_pdf", _leave_empty)
+
+
+def _leave_empty(_: FigureCanvasPdf, file: Path, **__: object) -> None:
+    Path(file).touch()
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(once) -> Path:
     """All pages of a made-up study, not to be changed: their folder."""
-    study = make_results(tmp_path_factory.mktemp("whole"), n=8)
-    write_quality(study)
-    write_explanation(study)
-    write_report(study)
+    return once("whole", _write_all)
+
+
+def _write_all(folder: Path) -> Path:
+    study = make_results(folder, n=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FigureCanvasPdf, "print_pdf", _leave_empty)
+        write_quality(study)
+        write_explanation(study)
+        write_report(study)
     return study.layout.report.parent

@@ -21,7 +21,8 @@ from bolt.report.contents import PAGES
 from tests.report.pages.test_quality import make_pages
 
 DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(DRIVER is None, reason="chromedriver is missing (Debian: apt install chromium-driver)")
+NO_DRIVER = "chromedriver is missing (Debian: apt install chromium-driver)"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(DRIVER is None, reason=NO_DRIVER)]
 AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 QUESTIONS = tuple(file.removesuffix(".html") for file in PAGES)
 ALL = (*QUESTIONS, "scans", "subject", "tested subject")

@@ -33,6 +33,7 @@ def toy(tmp_path_factory) -> tuple[Path, Path]:
     return pack(folder, series, scans), split(folder, scans, 3)
 
 
+@pytest.mark.slow
 def test_real_labels_stand_out_from_permuted_ones(toy, tmp_path) -> None:
     trainings = [Training(fold, 0, tmp_path / f"fold-{fold}") for fold in range(3)]
     assert train_features(*toy, SVM, dataset(CLASSES, 40), trainings) == [None] * 3

@@ -31,6 +31,7 @@ def programme(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_jobs_run_in_the_configured_image(tmp_path):
     image, calls = tmp_path / "bolt.sif", tmp_path / "calls"
     programme(image / "bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')

@@ -17,6 +17,7 @@ def path(tmp_path):
     return {"PATH": f"{conda.install(tmp_path / 'conda/bin')}{os.pathsep}{os.environ['PATH']}"}
 
 
+@pytest.mark.slow
 def test_rules_run_in_the_environments_that_their_files_name(tmp_path, path):
     config = series_dataset(tmp_path)
     done = snakemake(tmp_path, "--use-conda", "folds", config=config, env=path, fresh=True)

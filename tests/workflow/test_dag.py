@@ -224,6 +224,7 @@ def test_output_in_the_scans_own_voxels_needs_no_new_anatomy_and_no_4d_image(tmp
     assert later.scan_settings(scan) != before  # slices that are timed anew run the scan again
 
 
+@pytest.mark.slow
 def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     """All that comes before is made up: empty files, said to be whole by `--touch`."""
     config = bids_config(tmp_path)
@@ -267,6 +268,7 @@ def test_ready_series_are_judged_once_a_cutoff_can_be_known_of_them(tmp_path):
     assert len(lines) == 5  # every third of twelve is that short
 
 
+@pytest.mark.slow
 def test_a_mended_series_is_read_again(tmp_path):
     config = series_dataset(tmp_path)
     assert snakemake(tmp_path, "series", config=config).returncode == 0

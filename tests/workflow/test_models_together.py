@@ -51,6 +51,7 @@ def test_folds_that_are_named_for_one_model_are_jobs_of_their_own(tmp_path):
     assert int(re.search(r"(\d+) jobs", last_line(done.stdout))[1]) == sum(planned.values()) - 1
 
 
+@pytest.mark.slow
 def test_a_fold_that_fails_leaves_the_others(tmp_path):
     config = configure(tmp_path)
     write_yaml(config, read_yaml(config) | {"models": ["svm"]})

@@ -268,6 +268,7 @@ def test_a_run_shows_a_line_per_stage_and_keeps_snakemakes_messages_in_its_log(t
     assert "rule cache:" in kept and "Finished jobid" in kept
 
 
+@pytest.mark.slow
 def test_snakemakes_own_messages_are_shown_on_request(tmp_path):
     config = series_dataset(tmp_path)
     assert "checkpoint index:" in snakemake(tmp_path, "-p", "index", config=config).stdout

@@ -42,6 +42,7 @@ def conform(paths, folder):
     return images.load(made["out"])[0], made["n_averaged"]
 
 
+@pytest.mark.slow
 def test_the_average_is_less_noisy(repeats, tmp_path):
     truth, _, paths = repeats
     head = truth > 20
@@ -51,6 +52,7 @@ def test_the_average_is_less_noisy(repeats, tmp_path):
     assert r_three > r_one
 
 
+@pytest.mark.slow
 def test_an_image_that_differs_is_left_out_with_a_warning(repeats, tmp_path):
     _, affine, paths = repeats
     other = tmp_path / "other.nii.gz"

@@ -82,6 +82,7 @@ def preprocess(head, anat, out, sbref):
     return read_json(func / f"{SCAN}_desc-quality.json"), read_json(func / f"{SCAN}_boldref.json"), func
 
 
+@pytest.mark.slow
 def test_the_scan_is_coregistered_by_it(head, anat, sbref, tmp_path):
     numbers, about, func = preprocess(head, anat, tmp_path, sbref[0])
     assert 1 < numbers["sbref_shift"] < 6 and "single-band reference" in " ".join(about["Methods"])
@@ -92,6 +93,7 @@ def test_the_scan_is_coregistered_by_it(head, anat, sbref, tmp_path):
     assert error < 4  # mm, one voxel; without alignment the SBRef alone is 3 mm away
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_used_costs_no_scan(head, anat, reference, tmp_path):
     images.save(np.random.default_rng(0).random(reference[0].shape), reference[1], tmp_path / "noise.nii.gz")
     with pytest.warns(BoltWarning, match="not used for the coregistration: it does not show the brain"):

@@ -50,6 +50,7 @@ def make_regions(entry: Entry, strongest: int) -> None:
     write_regions(out / "coefficients.npy", rois, entry.classes, image, out, fraction=0.01)
 
 
+@pytest.mark.slow
 def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path: Path) -> None:
     found, studies = explained(tmp_path, "brain_maps", "abide1", "hcp_rest", "hcp_task", seeds=(3, 4))
     for entry, strongest in zip(found[:2], (10, 40), strict=True):
