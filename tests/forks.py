@@ -67,6 +67,11 @@ def run_module(
         return subprocess.CompletedProcess(arguments, status, output.read())
 
 
+def jobs_as_forks() -> dict[str, str]:
+    """Return variables with which the jobs of a Snakemake that is a new interpreter are forks all the same."""
+    return {PYTHON: _shell_function(_address())}
+
+
 def _serve(address: str, listener: socket.socket) -> None:
     _import_workflow()
     while listener in select.select([listener, sys.stdin], [], [])[0]:

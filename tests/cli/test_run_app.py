@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import read_table, write_table
 from tests.fake_bids import write_bids
 from tests.fake_fmriprep import write_fmriprep
+from tests.forks import jobs_as_forks
 from tests.kills import differences
 from tests.snake import TINY_MODEL
 
@@ -251,7 +253,8 @@ def test_participants_one_by_one_and_then_the_group_equal_one_run(tmp_path):
 
     def start(out, *arguments):
         command = [sys.executable, "-m", "bolt", "run", str(derivatives), str(tmp_path / out), *arguments, *options]
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen(command, cwd=ROOT, env=os.environ | jobs_as_forks(), **streams)
 
     def finish(process):
         output = process.communicate()[0]

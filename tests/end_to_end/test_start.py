@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from bolt.config import ROOT
+from tests.forks import jobs_as_forks
 from tests.test_docs import blocks
 
 PAGE = "start_series.md"
@@ -19,7 +20,7 @@ def test_the_practice_series_lead_to_a_report(tmp_path):
     (tmp_path / "make_practice.py").write_text(program)
     dry = shlex.split(next(block for block in commands if block.startswith("bolt")).replace("\\\n", " "))
     assert dry[-1] == "-n"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | jobs_as_forks() | {"PYTHONPATH": str(ROOT)}
     for words in (["make_practice.py"], ["-m", *dry], ["-m", *dry[:-1]]):
         done = subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
