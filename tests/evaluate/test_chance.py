@@ -33,7 +33,6 @@ def table_of(labels, p, scans, fold: int, n_train: int, seed: int = 0) -> pd.Dat
     return pd.DataFrame(columns).assign(fold=fold, seed=seed, n_train=n_train)
 
 
-@pytest.mark.slow
 def test_models_of_noise_pass_no_more_often_than_promised_and_real_ones_do() -> None:
     noise = [compare_with_chance(cross_validated(seed), CLASSES, draws=199)["p"] for seed in range(100)]
     assert np.mean(np.array(noise) <= LEVEL) <= 0.05  # 2.5 % promised, of 100

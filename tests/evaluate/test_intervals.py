@@ -161,7 +161,6 @@ def test_three_classes_have_intervals_at_the_edge_too() -> None:
     assert (low, high) == pytest.approx((ends.low / 3, ends.high / 3))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("truth", "n", "per_group"), [(0.9, 8, 1), (0.97, 20, 1), (0.75, 20, 4), (0.9, 8, 4)])
 def test_accuracy_misses_the_truth_as_rarely_as_promised(truth: float, n: int, per_group: int) -> None:
     random, missed = np.random.default_rng(0), 0

@@ -145,7 +145,6 @@ def test_the_table_has_a_row_of_inner_importance(inner: tuple[Path, Path], tmp_p
     assert "inner" not in set(table["importance"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 40], ids=["untrained", "overfitted"])
 def test_noise_is_at_chance_whatever_explains_it(tmp_path: Path, epochs: int) -> None:
     found = []

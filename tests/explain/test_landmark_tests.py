@@ -90,7 +90,6 @@ def test_quarters_of_the_curve_are_compared() -> None:
     assert "order" not in set(few["question"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("folds", [6, 10])
 def test_noise_is_significant_no_more_often_than_promised(folds: int) -> None:
     """AUCs of folds of which each pair shares its training scans: correlated as Nadeau and Bengio assume."""

@@ -282,7 +282,6 @@ def compared(n: int, seed: int, *, remains: float, again: float, spread: float =
     return summary(pd.concat(rows)).query("fold == 'all'").set_index("check")
 
 
-@pytest.mark.slow
 def test_random_numbers_vanish_and_prove_nothing() -> None:
     """Few explanations without meaning have a control that agrees by chance, or pass with it; most real ones pass."""
     ends = [compared(20, seed, remains=0, again=0).loc["cascade", "verdict"] for seed in range(60)]
