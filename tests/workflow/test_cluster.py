@@ -38,6 +38,7 @@ def cluster(folder, components):
         "executor": "cluster-generic",
         "cluster-generic-submit-cmd": f"{script} {{name}}",
         "latency-wait": 5,
+        "seconds-between-status-checks": 1,
         "group-components": [f"parcellations={components}"],
         "jobs": 2,
     }
