@@ -10,32 +10,40 @@ def halve(path):
     path.write_bytes(content[: len(content) // 2])
 
 
+KEPT = ("metrics.tsv", "summary.json", "predictions.tsv", "series.npy")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run's folder and configuration; each test leaves it as it was."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = series_dataset(folder, models=["svm"])
+    done = snakemake(folder, config=config)
+    assert done.returncode == 0, done.stdout
+    assert "Nothing to be done" in snakemake(folder, config=config).stdout
+    return folder, config
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["cache/*/*/series.npy", "runs/*/*/*/seed-0/fold-0/predictions.tsv"])
-def test_a_finished_run_is_whole_again(tmp_path, place):
-    config = series_dataset(tmp_path, models=["svm"])
-    assert snakemake(tmp_path, config=config).returncode == 0
-    before = {
-        name: results(tmp_path, name) for name in ("metrics.tsv", "summary.json", "predictions.tsv", "series.npy")
-    }
-    assert "Nothing to be done" in snakemake(tmp_path, config=config).stdout
-    path = next((tmp_path / "results/mine").glob(place))
+def test_a_finished_run_is_whole_again(finished, place):
+    folder, config = finished
+    before = {name: results(folder, name) for name in KEPT}
+    path = next((folder / "results/mine").glob(place))
 
     def is_as_before():
-        return before == {name: results(tmp_path, name) for name in before}
+        return before == {name: results(folder, name) for name in KEPT}
 
     path.unlink()
-    again = snakemake(tmp_path, config=config)
+    again = snakemake(folder, config=config)
     assert again.returncode == 0 and is_as_before(), again.stdout
     halve(path)
-    refused = snakemake(tmp_path, config=config)
+    refused = snakemake(folder, config=config)
     assert refused.returncode != 0 and "Traceback" not in refused.stdout
     last = refused.stdout.strip().splitlines()[-1]
-    assert (
-        last.startswith(f"bolt: {path.relative_to(tmp_path)}: it is damaged") and "Delete it and run the same" in last
-    )
-    assert before["metrics.tsv"] == results(tmp_path, "metrics.tsv")
+    assert last.startswith(f"bolt: {path.relative_to(folder)}: it is damaged") and "Delete it and run the same" in last
+    assert before["metrics.tsv"] == results(folder, "metrics.tsv")
     path.unlink()  # as the message says
-    again = snakemake(tmp_path, config=config)
+    again = snakemake(folder, config=config)
     assert again.returncode == 0 and is_as_before(), again.stdout
-    assert "Nothing to be done" in snakemake(tmp_path, config=config).stdout
+    assert "Nothing to be done" in snakemake(folder, config=config).stdout
