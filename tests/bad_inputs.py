@@ -140,7 +140,7 @@ DATA_CASES: list[Case] = [
     ),
     Case("no TR", "excluded", "….nii.gz: no repetition time in the header"),
     Case("TR that is not a number", "excluded", "….nii.gz: RepetitionTime is …, not a number of seconds"),
-    Case("sidecar that is not JSON", "excluded", "….json: not readable as JSON"),
+    Case("sidecar that is not JSON", "excluded", "….json: not valid JSON"),
     Case("NaN volumes", "excluded", "….nii.gz: … of … volumes have no finite voxel, such as volume …"),
     Case(
         "NaN voxels",

@@ -13,9 +13,11 @@ from bolt import config as configuration
 from bolt.cli.wishes import Wishes
 from bolt.config import ROOT, Config, Dataset, nearest
 from bolt.config.keys import parse
+from bolt.datasets.participants import read_series_table
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_text, write_text
 from bolt.io.names import is_name
+from bolt.io.people import known_values
 
 SCHEMA = "# yaml-language-server: $schema={root}/config/schemas/{kind}.json\n"
 ABOUT = {
@@ -36,10 +38,8 @@ def source_of_folder(path: Path) -> str:
     DataError
         It is none of them.
     """
-    if path.is_file() and path.suffix == ".tsv":
+    if path.is_file() and path.suffix in (".tsv", ".csv"):
         return "series"
-    if path.is_file() and path.suffix == ".csv":
-        raise DataError("a .csv", where=path, hint="Save the table as .tsv, with tabs between columns")
     about = path / "dataset_description.json"
     if not path.exists():
         raise DataError("no such folder", where=path, hint="Correct the path")
@@ -47,7 +47,7 @@ def source_of_folder(path: Path) -> str:
         raise DataError(
             "neither a BIDS folder (no dataset_description.json) nor a table of series",
             where=path,
-            hint="Give the top folder of a BIDS dataset or of fMRIPrep's output, or a .tsv with 'subject' and 'file'",
+            hint="Give the top folder of a BIDS dataset or of fMRIPrep's output, or a table with 'subject' and 'file'",
         )
     described = read_json(about)
     names = _tools(described) if isinstance(described, dict) else []
@@ -66,7 +66,7 @@ def source_of_folder(path: Path) -> str:
 
 def _tools(described: dict[str, Any]) -> list[str]:
     """Return the tools that made a folder, as BIDS 1.4 and later or, before, fMRIPrep 1 name them."""
-    tools: list[Any] = []
+    tools: list[Any] = [name for name in [described.get("Name")] if str(name).startswith("fMRIPrep - ")]  # until 1.3
     for made_by in (described.get("GeneratedBy"), described.get("PipelineDescription")):
         tools += made_by if isinstance(made_by, list) else [made_by]
     names = [tool.get("Name") if isinstance(tool, dict) else tool for tool in tools]
@@ -92,19 +92,20 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
     """
     source = source_of_folder(path)
     table_path = _participants(path, source)
-    table = read_text(table_path) if table_path is not None else pd.DataFrame()
+    read = read_series_table if source == "series" else read_text
+    table = read(table_path) if table_path is not None else pd.DataFrame()
     if source == "series":
         for needed in ("subject", "file"):
             _require(needed, table, table_path, "a table of series")
-    keys: dict[str, Any] = {"name": name, "source": source, "path": path.resolve(), "label": wishes.label}
+    keys: dict[str, Any] = {"name": name, "source": source, "path": path.absolute(), "label": wishes.label}
     if table_path is not None and source in ("fmriprep", "bids_series") and table_path.parent != path:
-        keys["subjects_table"] = table_path.resolve()
+        keys["subjects_table"] = table_path.absolute()
     for key, usual in ABOUT.items():
         if column := _column(wishes.columns.get(key), usual, table, table_path, key):
             keys[key] = column
     if wishes.label is not None:
         _require(wishes.label, table, table_path, "--label")
-        keys["classes"] = wishes.classes or _classes(table[wishes.label], wishes.label)
+        keys["classes"] = wishes.classes or _classes(known_values(table[wishes.label]), wishes.label)
     keys |= {key: values for key, values in _filters(wishes).items() if values}
     if wishes.participants:
         key = "subject" if source == "series" else "participant_id"
@@ -125,7 +126,9 @@ def _participants(path: Path, source: str) -> Path | None:
     """Return the table of participants: in the folder, or in the BIDS folder that holds the derivatives."""
     if source == "series":
         return path
-    places = [path, *(path.resolve().parents[:2] if source in ("fmriprep", "bids_series") else [])]
+    places = [path]
+    if source in ("fmriprep", "bids_series"):  # a linked folder is looked for where it is given, then where it lies
+        places += [*path.absolute().parents[:2], *path.resolve().parents[:2]]
     return next((place / "participants.tsv" for place in places if (place / "participants.tsv").is_file()), None)
 
 
@@ -135,7 +138,9 @@ def _column(wanted: str | None, usual: tuple[str, ...], table: pd.DataFrame, pat
         _require(wanted, table, path, f"--{key}")
         return wanted
     named = {str(column).casefold(): str(column) for column in reversed(table.columns)}
-    return next((named[name] for name in usual if name in named and table[named[name]].notna().any()), None)
+    return next(
+        (named[name] for name in usual if name in named and known_values(table[named[name]]).notna().any()), None
+    )
 
 
 def _require(column: str, table: pd.DataFrame, path: Path | None, option: str) -> None:
@@ -237,11 +242,12 @@ def _outer(data: Path, dataset: Dataset) -> int | None:
     """Return the number of folds where the smallest class has fewer people than the default of 10."""
     if dataset.classes is None:
         return None
-    table = read_text(_participants(data, dataset.source) or data)
-    unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
+    of_series = dataset.source == "series"
+    table = read_series_table(data) if of_series else read_text(_participants(data, dataset.source) or data)
+    unit = dataset.group or ("subject" if of_series else "participant_id")
     if unit in table:  # a person with several scans counts once
         table = table.drop_duplicates([unit, dataset.label])
-    counts = table[dataset.label].value_counts().reindex(dataset.classes).fillna(0)
+    counts = known_values(table[dataset.label]).value_counts().reindex(dataset.classes).fillna(0)
     smallest = int(counts.min())
     return smallest if 2 <= smallest < Config.model_fields["folds"].default.outer else None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from bolt.config.keys import Keys, Seed
 from bolt.io.names import Name
+from bolt.io.people import is_missing, plain_number
 
 PaperDataset = Literal["hcp_rest", "hcp_task", "abide1"]
 """Datasets of the paper, as its tables in `config/experiments/paper` name them."""
@@ -207,6 +208,14 @@ class Dataset(Keys):
     def ready_series(self) -> bool:
         """Return whether the source provides ROI series, so that no image is read."""
         return self.source in ("series", "bids_series") or (self.source == "abide" and self.abide.ready_series)
+
+    @field_validator("classes")
+    @classmethod
+    def _classes_as_in_tables(cls, classes: list[str] | None) -> list[str] | None:
+        for name in classes or ():
+            if is_missing(name):
+                raise ValueError(f"'{name}' counts as a missing value in tables, so it cannot be a class")
+        return classes and [plain_number(name) for name in classes]
 
     @model_validator(mode="after")
     def _different_classes(self) -> Dataset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -13,11 +12,13 @@ import numpy as np
 import pandas as pd
 from bids import BIDSLayout, BIDSLayoutIndexer
 from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
+from pathspec import GitIgnoreSpec
 
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing
 from bolt.datasets.participants import without_image as without_image
 from bolt.io.errors import ConfigError, DataError
+from bolt.io.sidecars import metadata_of
 from bolt.io.text import shorten_list
 from bolt.io.volumes import check_image
 
@@ -25,6 +26,8 @@ log = logging.getLogger("bolt")
 IMAGES = [".nii", ".nii.gz"]
 ENTITIES = {"acquisition", "ceagent", "reconstruction", "direction", "run", "session", "task", "echo", "part", "space"}
 """pybids' names of the entities that tell images of one kind apart."""
+NOT_OF_SUBJECTS = re.compile(r"^/(?!sub-)([^/.]+$|[^/]+/)|/\.")
+"""Folders at the top of a dataset, with all that is in them, and hidden files."""
 SIMILAR = 1.5
 """T1w images are averaged if the voxels of none are longer than those of the finest by more than this factor."""
 _T1w = tuple[str | None, list[str]]
@@ -37,8 +40,21 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     where = dataset.participants
     _check_filter(layout, dataset)
     t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}), config.preprocess.average_t1w)
-    bold_images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
-    rows = [_row(layout, bold, dataset, config, t1w) for bold in bold_images]
+    images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
+    rows = [_row(bold, dataset, config, t1w) for bold in images if not _is_processed(bold)]
+    if len(rows) < len(images):
+        processed = [image.path for image in images if _is_processed(image)]
+        if not rows:
+            raise DataError(
+                f"images that are preprocessed already ({Path(processed[0]).name}), but 'source: bids' is for raw data",
+                where=dataset.path,
+                hint="Set 'source: fmriprep' if fMRIPrep made them, and state it in dataset_description.json: "
+                '"GeneratedBy": [{"Name": "fMRIPrep"}]',
+            )
+        log.warning(
+            "%d images with space- or desc- in their names are preprocessed already and not used (such as %s)",
+            *(len(processed), Path(processed[0]).name),
+        )
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
     with_bold = bool(rows)
     rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
@@ -51,8 +67,12 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
 
 
-def open_layout(path: Path, **options: Any) -> BIDSLayout:
-    """Index a BIDS folder with pybids; a missing folder or description is a `DataError`."""
+def open_layout(path: Path, *, derivative: bool = False) -> BIDSLayout:
+    """Index the names in a BIDS folder with pybids; a missing folder or description is a `DataError`.
+
+    Of the folders at the top only those of subjects belong to a dataset, not ``sourcedata``, ``code`` and the like, nor
+    what ``.bidsignore`` of raw data names (that of derivatives lists files that the BIDS validator refuses).
+    """
     if not Path(path).is_dir():
         raise DataError("dataset folder not found", where=path, hint="Set 'path' in the dataset's file")
     if not (Path(path) / "dataset_description.json").is_file():
@@ -61,12 +81,11 @@ def open_layout(path: Path, **options: Any) -> BIDSLayout:
             where=path,
             hint='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
         )
-    broken = broken_sidecars(path)
-    for sidecar, problem in broken.items():
-        log.warning("%s: not readable, ignored: %s", sidecar, problem)
-    indexer = BIDSLayoutIndexer(validate=False, ignore=[re.compile(re.escape(f"/{name}")) for name in broken])
+    listed = Path(path) / ".bidsignore"
+    ignored = listed.read_text(errors="replace").splitlines() if listed.is_file() and not derivative else []
+    indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=[_Outside(ignored)])
     try:
-        return BIDSLayout(path, indexer=indexer, **options)
+        return BIDSLayout(path, indexer=indexer, is_derivative=derivative)
     except (BIDSValidationError, BIDSDerivativesValidationError):
         raise DataError(
             "it does not state which software made these images",
@@ -75,21 +94,14 @@ def open_layout(path: Path, **options: Any) -> BIDSLayout:
         ) from None
 
 
-def broken_sidecars(path: str | Path) -> dict[str, str]:
-    """Return unreadable JSON files of a dataset, relative to it, with the reason; any of them would stop pybids."""
-    broken = {}
-    for file in sorted(Path(path).rglob("*.json")):
-        try:
-            _read_object(file)
-        except (OSError, ValueError, RecursionError) as error:
-            broken[file.relative_to(path).as_posix()] = str(error)
-    return broken
+class _Outside:
+    """What does not belong to a dataset, as pybids asks for it: a pattern that is searched in ``/sub-01/…``."""
 
+    def __init__(self, ignored: list[str]) -> None:
+        self.ignored = GitIgnoreSpec.from_lines(ignored)
 
-def _read_object(path: Path) -> None:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError(f"a {type(content).__name__}, not keys with values")
+    def search(self, path: str) -> bool:
+        return NOT_OF_SUBJECTS.search(path) is not None or self.ignored.match_file(path[1:])
 
 
 def find_images(layout: BIDSLayout, dataset: Dataset, **entities: Any) -> list[Any]:
@@ -111,9 +123,12 @@ def entities_of(entities: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(
-    layout: BIDSLayout, bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1w]]
-) -> dict[str, Any]:
+def _is_processed(image: Any) -> bool:
+    """Return whether an image's name is that of a derivative."""
+    return re.search("_(space|desc)-", Path(image.path).name) is not None
+
+
+def _row(bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1w]]) -> dict[str, Any]:
     entities = bold.get_entities()
     row = entities_of(entities) | {
         "scan_id": bold.filename.split("_bold.nii")[0],
@@ -122,12 +137,14 @@ def _row(
         "exclude_reason": None,
     }
     exclusion = pd.DataFrame([row])
-    if entities.get("part", "mag") != "mag":
+    if entities.get("part", "mag") != "mag" or entities.get("reconstruction") == "phase":
         exclude(exclusion, 0, "not a magnitude image", SELECTION)
     if "echo" in entities:
         exclude(exclusion, 0, "multi-echo data: combine the echoes first (as fMRIPrep does)")
     try:
-        row |= _timing(layout, bold, dataset)
+        if _is_phase(metadata_of(bold.path)):
+            exclude(exclusion, 0, "not a magnitude image", SELECTION)
+        row |= read_timing(bold.path, read_sidecar_tr(bold.path, dataset), dataset)
     except DataError as error:
         exclude(exclusion, 0, str(error))
     images = t1w.get(row["subject"], [])  # from the same session if there is one, else the first
@@ -146,26 +163,35 @@ def _row(
     return row | {name: exclusion[name][0] for name in ("exclude_reason", "exclude_stage") if name in exclusion}
 
 
+def _is_phase(about: Mapping[str, Any]) -> bool:
+    """Return whether a sidecar says that an image shows phases, as converters state it in ``ImageType``."""
+    types = about.get("ImageType")
+    return isinstance(types, list) and bool({"P", "PHASE"} & set(map(str, types))) and "M" not in types
+
+
 def _beside(bold: str, end: str) -> str | None:
     """Return the file with the name of a BOLD image but another end, if there is one."""
     path = Path(bold.split("_bold.nii")[0] + end)
     return str(path) if path.is_file() else None
 
 
-def check_sidecar(image: str) -> None:
-    """Refuse an image whose own JSON file cannot be read."""
-    sidecar = Path(image.split(".nii")[0] + ".json")
-    try:
-        if sidecar.is_file():
-            _read_object(sidecar)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"not readable as JSON ({error})", where=sidecar, hint="Correct or restore the file") from None
+def read_sidecar_tr(bold: str, dataset: Dataset) -> float | None:
+    """Return the repetition time that the JSON files of an image or the dataset's file state, in seconds.
 
-
-def _timing(layout: BIDSLayout, bold: Any, dataset: Dataset) -> dict[str, Any]:
-    check_sidecar(bold.path)
-    tr = layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr)
-    return read_timing(bold.path, tr, dataset)
+    Raises
+    ------
+    DataError
+        One of the files cannot be read; or the volumes are not equally far apart in time.
+    """
+    about = metadata_of(bold)
+    if "RepetitionTime" not in about and "VolumeTiming" in about:
+        raise DataError(
+            "volumes are not acquired at equal intervals (VolumeTiming instead of RepetitionTime)",
+            where=bold,
+            hint="BolT needs a constant repetition time",
+        )
+    tr: float | None = about.get("RepetitionTime", dataset.tr)
+    return tr
 
 
 def _check_filter(layout: BIDSLayout, dataset: Dataset) -> None:
@@ -189,6 +215,8 @@ def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: 
     """
     found: dict[tuple[str, str | None], list[str]] = {}
     for image in layout.get(**{"suffix": "T1w", "extension": IMAGES} | dict(filters)):
+        if _is_processed(image):
+            continue
         entities = image.get_entities()
         found.setdefault((f"sub-{entities.get('subject')}", entities.get("session")), []).append(image.path)
     images: dict[str, list[_T1w]] = {}

@@ -27,6 +27,7 @@ from bolt.datasets.participants import (
     series_tr,
     without_image,
 )
+from bolt.io.bids_names import files_of_subjects
 from bolt.io.cifti import PTSERIES
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_columns, read_json, to_numbers
@@ -127,7 +128,7 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
     DataError
         There is no file, or several for a scan that differ in an entity.
     """
-    files = [_parsed(path) for path in sorted(dataset.path.rglob("sub-*")) if _is_series(path)]
+    files = [_parsed(path) for path in files_of_subjects(dataset.path) if _is_series(path)]
     if not files:
         raise DataError(
             "no ROI series found",
@@ -269,6 +270,8 @@ def _mean_displacement(file: SeriesFile) -> float | None:
 
 
 def _concatenated(rows: pd.DataFrame) -> list[int]:
-    """Return the scans without a run that others repeat with one: XCP-D has joined these (--combine-runs)."""
-    single = {re.sub(r"_(run|dir)-[^_]+", "", str(scan)) for scan in rows["scan_id"] if "_run-" in str(scan)}
-    return [row for row, scan in rows["scan_id"].items() if "_run-" not in str(scan) and scan in single]
+    """Return the scans whose runs or phase-encoding directions are also listed each: XCP-D has joined these."""
+    names = rows["scan_id"].astype(str)
+    parts = "run", "dir", "run|dir"
+    joined = {whole for name in names for part in parts if (whole := re.sub(f"_({part})-[^_]+", "", name)) != name}
+    return [row for row, name in names.items() if name in joined]

@@ -13,7 +13,7 @@ import pandas as pd
 from bolt.atlases.description import describe_atlas, known_atlases
 from bolt.atlases.spaces import serves
 from bolt.config import Config, Dataset
-from bolt.datasets.bids import check_sidecar, entities_of, find_images, open_layout, without_image
+from bolt.datasets.bids import entities_of, find_images, open_layout, read_sidecar_tr, without_image
 from bolt.datasets.participants import join_subjects, read_subjects, read_timing
 from bolt.datasets.spaces import description_of
 from bolt.io.errors import DataError
@@ -30,7 +30,7 @@ ATLAS_MM = 2.0
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the preprocessed BOLD images in the configured space, as in `bolt.datasets.COLUMNS`."""
-    layout = open_layout(dataset.path, is_derivative=True)
+    layout = open_layout(dataset.path, derivative=True)
     space = config.preprocess.space
     desc = description_of(config)
     images = find_images(layout, dataset, suffix="bold", desc=desc, space=space)
@@ -41,12 +41,15 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     resolution = _choose_resolution(images, dataset)
     where = dataset.participants
     combined, single_echoes = _combined_echoes([i for i in images if _resolution(i.path) == resolution])
-    rows = [_row(layout, bold, dataset, space) for bold in combined]
-    rows += [_row(layout, bold, dataset, space) | {"exclude_reason": SINGLE_ECHOES} for bold in single_echoes]
+    rows = [_row(bold, dataset, space) for bold in combined]
+    rows += [_row(bold, dataset, space) | {"exclude_reason": SINGLE_ECHOES} for bold in single_echoes]
     others = {_scan_id(i.path): i for i in images if _resolution(i.path) != resolution}
     absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
     listed = {row["scan_id"] for row in rows}
-    rows += [_row(layout, bold, dataset, space) | absent for scan, bold in others.items() if scan not in listed]
+    rows += [_row(bold, dataset, space) | absent for scan, bold in others.items() if scan not in listed]
+    without = [row["scan_id"] for row in rows if row["events"] is None]
+    if dataset.bids is not None and without and any(row["task"] != "rest" for row in rows):
+        log.warning("%d of %d scans have no table of events in %s", len(without), len(rows), dataset.bids)
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
     missing = f"the subject has no desc-{desc}_bold image in space {space}"
     rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
@@ -121,7 +124,7 @@ def _scan_id(path: str) -> str:
     return ECHO.sub("", Path(path).name.split("_space-")[0])
 
 
-def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
+def _row(bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
     stem = bold.path.rsplit("_desc-", 1)[0]
     start = str(Path(bold.path).with_name(_scan_id(bold.path)))
     row = entities_of(bold.get_entities()) | {
@@ -137,8 +140,7 @@ def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]
         "exclude_reason": None,
     }
     try:
-        check_sidecar(bold.path)
-        row |= read_timing(bold.path, layout.get_metadata(bold.path).get("RepetitionTime", dataset.tr), dataset)
+        row |= read_timing(bold.path, read_sidecar_tr(bold.path, dataset), dataset)
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row
@@ -147,7 +149,8 @@ def _row(layout: Any, bold: Any, dataset: Dataset, space: str) -> dict[str, Any]
 def _events(dataset: Dataset, scan_id: str) -> str | None:
     """Return the scan's table of events in the raw BIDS folder: its own, or the nearest that it inherits.
 
-    A file further up applies to all scans whose names have its entities (the inheritance principle of BIDS).
+    A file further up applies to all scans whose names have its entities (the inheritance principle of BIDS). Entities
+    that are numbers are compared as numbers: fMRIPrep 20 to 22 write ``run-1`` for ``run-01``.
     """
     if dataset.bids is None:
         return None
@@ -155,11 +158,16 @@ def _events(dataset: Dataset, scan_id: str) -> str | None:
     below = [*(entity for entity in entities if entity.startswith(("sub-", "ses-"))), "func"]
     for depth in range(len(below), -1, -1):
         folder = dataset.bids.joinpath(*below[:depth])
-        tables = [(path, path.name.removesuffix("_events.tsv").split("_")) for path in folder.glob("*_events.tsv")]
-        fitting = [(len(names), str(path)) for path, names in tables if set(names) <= set(entities)]
+        tables = [(path, _numbered(path.name.removesuffix("_events.tsv"))) for path in folder.glob("*_events.tsv")]
+        fitting = [(len(names), str(path)) for path, names in tables if names <= _numbered(scan_id)]
         if fitting:
             return max(fitting)[1]
     return None
+
+
+def _numbered(name: str) -> set[str]:
+    """Return the entities of a name, numbers without leading zeros."""
+    return {re.sub("-0+(?=[0-9]+$)", "-", entity) for entity in name.split("_")}
 
 
 def _first_existing(*paths: str) -> str | None:

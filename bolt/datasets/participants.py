@@ -16,6 +16,7 @@ from bolt.datasets.institutions import name_institutions
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import MISSING, read_text
+from bolt.io.people import known_values, same_people
 from bolt.io.volumes import TR_TOLERANCE, check_bold, require_tr
 
 log = logging.getLogger("bolt")
@@ -47,8 +48,16 @@ def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
     return table.set_index(key, drop=False)
 
 
+def read_series_table(path: Path) -> pd.DataFrame:
+    """Read a table of ready series with all cells as text; subjects may be called ``participant_id``, as in BIDS."""
+    table = read_text(path)
+    return table if "subject" in table else table.rename(columns={"participant_id": "subject"})
+
+
 def read_subjects(dataset: Dataset, subjects: Iterable[str]) -> pd.DataFrame:
     """Read the participants table of a BIDS dataset or its derivatives; where none is needed, list the given subjects.
+
+    The given subjects, with the names of their folders, are found in the table whatever the padding of their numbers.
 
     Raises
     ------
@@ -60,7 +69,8 @@ def read_subjects(dataset: Dataset, subjects: Iterable[str]) -> pd.DataFrame:
     if not dataset.participants.is_file():
         hint = "Set 'subjects_table' in the dataset's file to participants.tsv of the raw data, or 'label: null'"
         raise DataError("file not found", where=dataset.participants, hint=hint)
-    return read_participants(dataset.participants)
+    table = read_participants(dataset.participants)
+    return table.set_index(same_people(table.index, set(subjects), str(dataset.participants)))
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -111,12 +121,14 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
             _require_column(subjects.columns, column, where, hint)
         elif key != "label" and key in subjects.columns:
             log.warning("%s: column '%s' is not used; set '%s: %s' in the dataset's file to use it", where, *[key] * 3)
-    known = subjects.reindex(scans.subject)
     for key, column in columns.items():
-        scans[key] = known[column].to_numpy() if column is not None else pd.NA
-    if dataset.site is not None:
-        sites = name_institutions(subjects[dataset.site], dataset.institutions, where)
-        scans["site"] = sites.reindex(scans.subject).to_numpy()
+        if column is None:
+            scans[key] = pd.NA
+            continue
+        values = known_values(subjects[column], f"{where}: {column}")
+        if key == "site":
+            values = name_institutions(values, dataset.institutions, where)
+        scans[key] = values.reindex(scans.subject).to_numpy()
     scans["age"] = as_numbers(scans.age, f"{where}: age", least=0, most=OLDEST)
     if dataset.group is not None and scans.group.isna().any():
         n = scans.subject[scans.group.isna()].nunique()

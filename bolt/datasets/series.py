@@ -1,7 +1,7 @@
 """Ready ROI series: a table with one row per scan, and a file of ROI series for each.
 
-The table (TSV) needs the columns `subject` and `file` (path relative to the table) and the label column that the
-dataset's file names; `scan_id`, `session`, `run`, `task`, `tr` and `mean_fd` are optional.
+The table (TSV or CSV) needs the columns `subject` (or `participant_id`) and `file` (path relative to the table) and the
+label column that the dataset's file names; `scan_id`, `session`, `run`, `task`, `tr` and `mean_fd` are optional.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import pandas as pd
 
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, series_tr
+from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table, series_tr
 from bolt.io.errors import DataError
-from bolt.io.files import read_text
+from bolt.io.people import known_values
 from bolt.io.series_files import check_rois, read_series
 from bolt.io.volumes import require_tr
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the scans of the table, as in `bolt.datasets.COLUMNS`."""
-    table = read_text(dataset.path)
+    table = read_series_table(dataset.path)
     header = list(table)
     missing = [c for c in ("subject", "file", dataset.label) if c is not None and c not in header]
     if missing:
@@ -41,7 +41,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     # joined by row, not by subject: scans of a subject may differ in label, age and site
     scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)
     scans["subject"] = table.subject.to_numpy()
-    scans["group"] = table[dataset.group].fillna(table.subject) if dataset.group is not None else table.subject
+    groups = table.subject if dataset.group is None else known_values(table[dataset.group])
+    scans["group"] = groups.fillna(table.subject)
     return scans
 
 

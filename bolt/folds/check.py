@@ -120,10 +120,10 @@ def check_folds(options: argparse.Namespace) -> None:
         The table is empty; a column, a scan, a subject, a site or the test part of a fold is missing; or a part of a
         split has an unknown name.
     """
-    folds = _read(options.table)
+    folds = read_text(options.table)
     _require(folds, ("scan_id", "role"), options.table)
     folds = folds if "fold" in folds else folds.assign(fold="0")
-    scans = folds if options.scans is None else _read(options.scans)
+    scans = folds if options.scans is None else read_text(options.scans)
     source_of_scans = options.table if options.scans is None else options.scans
     _require(scans, ("scan_id", "subject"), source_of_scans)
     folds = _parts(folds, options.table)
@@ -172,11 +172,6 @@ def _parts(folds: pd.DataFrame, where: Path) -> pd.DataFrame:
             if which.any():
                 log.warning("%d scans are tested %s, such as %s", which.sum(), what, times.index[which][0])
     return folds
-
-
-def _read(path: Path) -> pd.DataFrame:
-    """Read a table as text; a ``.csv`` is comma-separated, any other file tab-separated."""
-    return read_text(path, "," if path.suffix == ".csv" else "\t")
 
 
 def _check_subjects(folds: pd.DataFrame, scans: pd.DataFrame, where: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from bolt.config import Folds
+from bolt.config import Dataset, Folds
 from bolt.folds.audit import HINT, find_leaks
 from bolt.folds.duplicates import join_copies
 from bolt.io.errors import DataError, LeakError
@@ -154,6 +154,11 @@ def _by_site(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.Dat
         role = np.select([scans["site"] == test, scans["site"] == validation], ["test", "validation"], default="train")
         folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
     return pd.concat(folds, ignore_index=True), scans
+
+
+def strata(scans: pd.DataFrame, dataset: Dataset) -> pd.DataFrame:
+    """Return scans as their folds are stratified: by class, or by quarter of a label that is a number."""
+    return scans if dataset.classes else scans.assign(label=quarters(scans["label"]))
 
 
 def quarters(labels: pd.Series) -> pd.Series:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 IMAGES = (".nii", ".nii.gz")
@@ -19,6 +20,13 @@ def stem_of(path: str | Path) -> str:
 def entities_of(path: str | Path) -> dict[str, str]:
     """Return the entities of a name: ``tpl-X_atlas-Y_dseg.nii.gz`` has ``{"tpl": "X", "atlas": "Y"}``."""
     return dict(re.findall(r"(?:^|_)([a-zA-Z0-9]+)-([a-zA-Z0-9+]+)(?=_|$)", stem_of(path)))
+
+
+def files_of_subjects(path: Path) -> Iterator[Path]:
+    """Yield the files at the top of a dataset and in its folders of subjects; links to folders are followed."""
+    for place, folders, names in os.walk(path, followlinks=True):
+        folders[:] = sorted(name for name in folders if Path(place) != path or name.startswith("sub-"))
+        yield from (Path(place, name) for name in sorted(names))
 
 
 def is_image(place: str) -> bool:

@@ -6,6 +6,7 @@ a file that looks complete.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import json
@@ -16,7 +17,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -248,9 +249,22 @@ def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection
     return table
 
 
-def read_text(path: str | Path, separator: str = "\t") -> pd.DataFrame:
-    """Read a table as `read_table` does, with all cells as text without surrounding spaces."""
-    return _parse_table(path, separator, dtype=str).apply(lambda column: column.str.strip())
+def read_text(path: str | Path) -> pd.DataFrame:
+    """Read a user's table as `read_table` does, with all cells as text without surrounding spaces.
+
+    Cells are separated by tabs; in a ``.csv`` by commas, or by semicolons, as spreadsheets do in many languages. UTF-16
+    (Excel's "Unicode text") is read as well as UTF-8.
+    """
+    start = b""
+    if os.path.isfile(path):
+        with suppress(OSError), open(path, "rb") as file:
+            start = file.read(100_000)
+    encoding = "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    header = start.decode(encoding, "replace").split("\n")[0]
+    commas = ";" if ";" in header and "," not in header else ","
+    separator = commas if str(path).endswith(".csv") else "\t"
+    table = _parse_table(path, separator, dtype=str, encoding=encoding)
+    return table.apply(lambda column: column.str.strip())
 
 
 def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFrame:
@@ -267,7 +281,7 @@ def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFra
                 index_col=False,  # or such cells would shift all columns
                 **options,
             )
-        _refuse_twins(path, separator, table)
+        _refuse_twins(path, separator, table, options.get("encoding"))
         return table
     except FileNotFoundError:
         raise DataError("file not found", where=path) from None
@@ -275,18 +289,24 @@ def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFra
         raise DataError(f"cannot be read ({error.strerror})", where=path) from None
     except pd.errors.ParserWarning:
         raise DataError("rows have more cells than the header", where=path, hint="Add or remove separators") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"not UTF-8 text ({error})",
+            where=path,
+            hint="Save it as UTF-8 (older programs write Latin-1)",
+        ) from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         kind = "tab-separated " if separator == "\t" else ""
         raise DataError(f"not a readable {kind}table ({error})", where=path) from None
 
 
-def _refuse_twins(path: str | Path, separator: str, table: pd.DataFrame) -> None:
+def _refuse_twins(path: str | Path, separator: str, table: pd.DataFrame, encoding: str | None) -> None:
     """Refuse a table with two columns of one name; pandas renames the second, ``age`` to ``age.1``."""
     names = set(map(str, table.columns))
     renamed = [name for name in names if (m := re.fullmatch(r"(.+)\.\d+", name)) and m[1] in names]
     if not renamed:
         return
-    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, encoding=encoding).iloc[0].dropna()
     twins = sorted(set(header[header.duplicated()]))
     if twins:
         raise DataError(f"duplicate columns: {', '.join(twins)}", where=path, hint="Rename or remove one")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,15 @@ TOP = "dataset_description.json"
 def metadata_of(image: str | Path) -> dict[str, Any]:
     """Return an image's metadata by the BIDS inheritance principle: nearer and more specific files win.
 
-    Unreadable files are ignored; `bolt.datasets.bids` excludes an image whose own sidecar is unreadable.
-
     Parameters
     ----------
     image : path
         BIDS name, such as ``sub-01_task-rest_bold.nii.gz``.
+
+    Raises
+    ------
+    DataError
+        One of the files cannot be read: what it states is not known, which is not the same as that it states nothing.
     """
     path = Path(image)
     stem = path.name.removesuffix(".gz").removesuffix(".nii")
@@ -42,9 +44,19 @@ def metadata_of(image: str | Path) -> dict[str, Any]:
             if file_suffix == suffix and set(file_entities) <= set(entities):
                 applicable.append((len(file_entities), folder / name))
         for _, file in sorted(applicable):
-            with suppress(DataError):
-                metadata |= read_json(file)
+            metadata |= _read_object(file)
     return metadata
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    if file.is_symlink() and not file.exists():
+        what = "a link to a file that is not there"
+        raise DataError(what, where=file, hint="Fetch it (with DataLad: `datalad get`), or restore it")
+    found = read_json(file)
+    if not isinstance(found, dict):
+        what = f"not valid JSON of BIDS (a {type(found).__name__} instead of keys with values)"
+        raise DataError(what, where=file, hint="Correct or restore the file")
+    return found
 
 
 @lru_cache(maxsize=16)

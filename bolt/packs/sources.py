@@ -129,7 +129,7 @@ def _table_of(source: Sequence[Path]) -> pd.DataFrame:
         header = first[0].decode("utf-8-sig", "replace").replace('"', "") if first else ""
         separator, name = ("\t", "tabs") if source[0].suffix == ".tsv" else (",", "commas")
         if {"subject", "file"} <= set(header.split(separator)):
-            return _named(read_text(source[0], separator), source[0].parent)
+            return _named(read_text(source[0]), source[0].parent)
         if {"subject", "file"} & set(re.split("[\t,;]", header.casefold())):
             raise DataError(
                 "not a table with the columns 'subject' and 'file'",

@@ -12,11 +12,13 @@ from bolt.config import Config, Dataset, Model, nearest
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS, source_of, subjects_table
 from bolt.datasets.institutions import check_institutions
+from bolt.datasets.participants import read_series_table
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_space
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_table, read_text
+from bolt.io.files import read_text
 from bolt.io.names import PATH_RULE, RULE, is_name, is_path
+from bolt.io.people import known_values
 from bolt.io.series_files import check_rois, read_series
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
@@ -181,7 +183,7 @@ def check_learning(config: Config, dataset: Dataset) -> None:
     table = subjects_table(dataset, config) if dataset.source in TABLE_OF_SUBJECTS else None
     if table is None or not table.is_file():
         return
-    subjects = read_text(table)
+    subjects = read_series_table(table) if dataset.source == "series" else read_text(table)
     header = list(subjects)
     for key in ("label", "group", "site", "age", "sex"):
         if (column := getattr(dataset, key)) is not None and column not in header:
@@ -191,8 +193,8 @@ def check_learning(config: Config, dataset: Dataset) -> None:
                 hint=f"Set '{key}' in the dataset's file to one of these{nearest(column, header)}",
             )
     if dataset.site is not None:
-        check_institutions(subjects[dataset.site], dataset.institutions, table)
-    labels = subjects[dataset.label]
+        check_institutions(known_values(subjects[dataset.site]), dataset.institutions, table)
+    labels = known_values(subjects[dataset.label])
     absent = [name for name in dataset.classes or () if name not in set(labels)]
     if absent:
         raise ConfigError(
@@ -228,7 +230,7 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
         return
     from bolt.atlases.labels import count_rois, load_labels  # which need nibabel; other sources start without it
 
-    table = read_table(dataset.path, text=("file",))
+    table = read_text(dataset.path)
     errors = []
     for name in table["file"].dropna()[:TRIED] if "file" in table else ():
         file = dataset.path.parent / name

@@ -18,7 +18,7 @@ from bolt.config.costs import load_costs
 from bolt.config.layout import ModelRun, folder_of
 from bolt.datasets import source_of
 from bolt.io.errors import DataError
-from bolt.io.files import read_table
+from bolt.io.files import read_text
 from bolt.jobs.benchmark_files import read_benchmark
 from bolt.models.registry import fitted_at_once
 from bolt.training.tuning.space import spans_of
@@ -197,6 +197,8 @@ def _trial_seconds(run: Run, name: str, n_scans: int) -> float:
 
 def _scans(run: Run) -> list[tuple[str, str]]:
     """Return kind and anatomical folder of every scan; before the index exists, images are counted by their names."""
+    if run.planned is not None:
+        return [(scan.kind, folder_of(str(scan.t1w))) for scan in run.planned.itertuples()]
     if run.layout.scans.is_file():
         return [(scan.kind, folder_of(str(scan.t1w))) for scan in run.scans.itertuples()]
     dataset = run.dataset
@@ -206,7 +208,7 @@ def _scans(run: Run) -> list[tuple[str, str]]:
         kind = "series" if dataset.ready_series else "preprocessed"
         return [(kind, "")] * source_of(dataset).scan_count(dataset, run.config)
     if dataset.source == "series":
-        return [("series", "")] * (len(read_table(dataset.path)) if Path(dataset.path).is_file() else 0)
+        return [("series", "")] * (len(read_text(dataset.path)) if Path(dataset.path).is_file() else 0)
     raw = dataset.source == "bids"
     images = Path(dataset.path).glob(f"sub-*/**/func/{'*' if raw else '*_desc-preproc'}_bold.nii*")
     return [("raw" if raw else "preprocessed", folder_of(str(path))) for path in images]

@@ -119,12 +119,6 @@ class Job:
         """Read the scan table."""
         return read_table(self.layout.scans, text=TEXT_COLUMNS)
 
-    def strata(self, scans: pd.DataFrame) -> pd.DataFrame:
-        """Return scans as their folds are stratified: by class, or by quarter of a label that is a number."""
-        from bolt.folds.splits import quarters
-
-        return scans if self.dataset.classes else scans.assign(label=quarters(scans["label"]))
-
     def atlas(self, name: str) -> Atlas:
         """Load a configured atlas in the space of the images."""
         from bolt.atlases.image import load_atlas  # jobs that need no image start without nibabel

@@ -10,20 +10,22 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, verify_image
-from bolt.datasets import subjects_table
-from bolt.datasets.institutions import name_institutions, similar_sites_note
+from bolt.datasets.institutions import similar_sites_note
 from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import BoltError, ConfigError
-from bolt.io.files import read_text
+from bolt.io.text import shorten_list
 from bolt.preprocess.templates import PHANTOM_SPACE
 from bolt.workflow.checks import carried_atlases
 from bolt.workflow.disk_check import preprocessing_peak
 from bolt.workflow.estimate import Estimate, estimate, plan_of
 from bolt.workflow.run import Run
+from bolt.workflow.scan_list import can_be_listed, list_scans
 from bolt.workflow.start import checks
 
 SHOWN = 8
 """Classes and sites that are listed; of more, the number."""
+MOST_REASONS = 30
+"""Reasons why scans are not used that are shown."""
 SOURCES = {
     "phantom": "simulated raw BIDS",
     "bids": "raw BIDS",
@@ -86,10 +88,21 @@ def _data(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
     dataset = run.dataset
     place = "" if dataset.downloaded else f" in {dataset.where}"
     yield "dataset", f"{dataset.name}: {SOURCES[dataset.source]}{place}"
-    people, how = _people(run)
+    if run.tables_of_index and can_be_listed(run.study):
+        yield "table", str(run.subjects_table)
+    people = None
+    if can_be_listed(run.study):
+        learns = run.learns and not ready.problems  # one of which may be that too few can be used to learn from
+        scans = list_scans(run.study, learns=learns, minimum_volumes=run.minimum_volumes())
+        run.planned = scans[scans.exclude_reason.isna()]
+        people = run.planned.drop_duplicates("subject").reset_index(drop=True)
+        yield "scans", f"{len(run.planned)} of {len(scans)}, of {len(people)} of {scans.subject.nunique()} subjects"
+        yield from (("not used", line) for line in _not_used(scans))
     n_scans = plan_of(run).n_scans
-    known = "" if people is None else f" of {people['subject'].nunique()} subjects"
-    yield "scans", f"{n_scans}{known} ({how})" if n_scans else "none found"
+    if people is None:
+        how = "to be downloaded" if dataset.downloaded else "by file names"
+        how = "to be simulated" if dataset.source == "phantom" else how
+        yield "scans", f"{n_scans} ({how})" if n_scans else "none found"
     if n_scans == 0 and not ready.problems:
         hint = "Check 'path' and the filters of the dataset's file"
         ready.problems.append(ConfigError("no scans found", where=dataset.where, hint=hint))
@@ -102,28 +115,14 @@ def _data(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
     yield "confounds", _confounds(run, people)
 
 
-def _people(run: Run) -> tuple[pd.DataFrame | None, str]:
-    """Return one row per subject with label and site, as far as known, and where that was read."""
-    dataset, layout = run.dataset, run.layout
-    if layout.scans.is_file():
-        return run.scans.drop_duplicates("subject").reset_index(drop=True), f"listed in {layout.scans}"
-    how = {"bids": "by file names", "fmriprep": "by file names", "phantom": "to be simulated"}.get(dataset.source, "")
-    how = how or ("to be downloaded" if dataset.downloaded else "not indexed yet")
-    table = (
-        subjects_table(dataset, run.config) if dataset.source in ("bids", "fmriprep", "series", "bids_series") else None
-    )
-    if table is None or not table.is_file():
-        return None, how
-    subjects = read_text(table)
-    names = subjects["subject"] if dataset.source == "series" and "subject" in subjects else subjects.iloc[:, 0]
-    columns = {"subject": names}
-    for key in ("label", "site", "group", "age", "sex"):
-        column = getattr(dataset, key)
-        columns[key] = subjects[column] if column in subjects else pd.Series(pd.NA, subjects.index, dtype=object)
-    columns["site"] = name_institutions(columns["site"], dataset.institutions, table)
-    if "mean_fd" in subjects:
-        columns["mean_fd"] = subjects["mean_fd"]
-    return pd.DataFrame(columns).drop_duplicates("subject"), how
+def _not_used(scans: pd.DataFrame) -> Iterator[str]:
+    """Yield the scans that are not used, with the reason, as `scans.tsv` has it; those of one reason together."""
+    unused = scans[scans.exclude_reason.notna()]
+    for place, (reason, group) in enumerate(unused.groupby("exclude_reason", sort=False)):
+        if place == MOST_REASONS:
+            yield f"… and {len(unused)} in all; a run lists them in scans.tsv"
+            return
+        yield f"{shorten_list(group.scan_id.tolist(), SHOWN)}: {reason}"
 
 
 def _label(run: Run, people: pd.DataFrame | None) -> str:
@@ -136,9 +135,7 @@ def _label(run: Run, people: pd.DataFrame | None) -> str:
     if dataset.classes is None:
         return f"a number, known of {people['label'].notna().sum()} subjects {source}"
     counts = people["label"].value_counts()
-    others = len(people) - sum(int(counts.get(name, 0)) for name in dataset.classes)
-    listed = ", ".join(f"{name} {counts.get(name, 0)}" for name in dataset.classes)
-    return f"{listed} {source}" + (f"; {others} subjects have another label or none" if others else "")
+    return f"{', '.join(f'{name} {counts.get(name, 0)}' for name in dataset.classes)} {source}"
 
 
 def _counts(values: pd.Series | None, known_column: str | None) -> str:

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from bolt import config as configuration
@@ -67,6 +68,8 @@ class Run(ScanFiles):
 
     learns = True
     """Whether models are trained, which need labels and folds; else the run ends with series."""
+    planned: pd.DataFrame | None = None
+    """Usable scans, where they have been listed before the run."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
         config = configuration.parse(Config, raw, "configuration")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from fnmatch import fnmatch
 from pathlib import Path
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.config import Config, Dataset
 from bolt.config.study import Study
+from bolt.io.bids_names import files_of_subjects
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import read_table, sha256
+from bolt.io.files import read_text, sha256
 from bolt.io.places import PACKAGE
 
-IMAGES = {
-    "bids": "sub-*/**/*.*",
-    "fmriprep": "sub-*/**/func/*_desc-*_bold.*",
-    "bids_series": "**/sub-*_timeseries.*",
-    "hcp": "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz",
-}
-"""Images and sidecars of a dataset's folder, by its source."""
+IMAGES = {"bids": "*.*", "fmriprep": "*_bold.*", "bids_series": "sub-*_timeseries.*"}
+"""Names of images and sidecars, at the top of a dataset's folder and in those of its subjects."""
+HCP_IMAGES = "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz"
 
 
 def atlas_files(config: Config) -> list[str]:
@@ -60,17 +58,25 @@ def templates() -> list[str]:
 
 def files_of(dataset: Dataset) -> str:
     """Return a hash of names, sizes and times of a dataset's images or series: a replaced scan is indexed anew."""
-    if dataset.downloaded or dataset.source not in (*IMAGES, "series"):
+    if dataset.downloaded:
         return ""
-    listed = _series_of(dataset) if dataset.source == "series" else [*dataset.path.glob(IMAGES[dataset.source])]
-    listed += dataset.bids.rglob("*_events.tsv") if dataset.bids else []
+    if dataset.source == "series":
+        listed = _series_of(dataset)
+    elif dataset.source == "hcp":
+        listed = [*dataset.path.glob(HCP_IMAGES)]
+    elif dataset.source in IMAGES:
+        listed = [file for file in files_of_subjects(dataset.path) if fnmatch(file.name, IMAGES[dataset.source])]
+    else:
+        return ""
+    if dataset.bids:
+        listed += [file for file in files_of_subjects(dataset.bids) if file.name.endswith("_events.tsv")]
     files = sorted((str(path), path.stat()) for path in listed if path.is_file())
     return hashlib.sha256(repr([(path, s.st_size, s.st_mtime_ns) for path, s in files]).encode()).hexdigest()
 
 
 def _series_of(dataset: Dataset) -> list[Path]:
     try:
-        names = read_table(dataset.path, text=("file",))["file"]
+        names = read_text(dataset.path)["file"]
     except (BoltError, KeyError):  # the index explains it
         return []
     return [dataset.path.parent / name for name in names.dropna()]

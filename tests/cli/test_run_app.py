@@ -315,7 +315,6 @@ def test_folds_count_people_and_not_scans(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"name": "t.csv", "separator": ","}, "Save the table as .tsv"),
         ({"separator": ","}, "no such column"),
         ({"dx": ["Patient", "patient", "control"] * 4}, "differ in case alone: Patient, control, patient"),
     ],
@@ -328,7 +327,7 @@ def test_tables_of_series_that_cannot_be_used(tmp_path, capsys, table, message):
 
 def test_a_table_of_participants_is_no_table_of_series(bids, tmp_path, capsys):
     assert main(["init", str(bids / "participants.tsv"), "--out", str(tmp_path), "--label", "diagnosis"]) == 2
-    assert "a table of series subject: no such column" in said(capsys)
+    assert "a table of series file: no such column" in said(capsys)
 
 
 @pytest.mark.parametrize(

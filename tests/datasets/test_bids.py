@@ -301,4 +301,4 @@ def test_an_unreadable_sidecar_excludes_its_scan(bids):
     sidecar.write_text('{"RepetitionTime": 2.')
     excluded = reasons(bids)
     assert list(excluded.index) == ["sub-03_task-rest"]
-    assert "not readable as JSON" in excluded.iloc[0]
+    assert "not valid JSON" in excluded.iloc[0]

@@ -274,7 +274,7 @@ def test_a_sidecar_that_is_no_object_excludes_its_scan_alone(derivatives, conten
     sidecar.write_text(content)
     scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
     assert scans.exclude_reason.notna().sum() == 1
-    assert "not readable as JSON" in scans.exclude_reason["sub-1_task-rest"]
+    assert "not valid JSON" in scans.exclude_reason["sub-1_task-rest"]
 
 
 def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_factory, monkeypatch, capsys):

@@ -32,7 +32,7 @@ def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
     config = series_dataset(tmp_path)
     status, facts, written = screen(capsys, config)
     assert status == 0 and written.err == ""
-    assert facts["scans"] == "12 of 12 subjects (not indexed yet)"
+    assert facts["scans"] == "12 of 12, of 12 of 12 subjects"
     assert facts["classes"] == "a 6, b 6 (column dx)"
     assert facts["confounds"] == "age; not given: sex, site, motion, family"
     assert facts["model"] == "tiny: 3 trainings (3 folds, 1 atlas, 1 seed)"
@@ -65,8 +65,9 @@ def test_confounds_and_labels_that_the_table_knows(tmp_path, monkeypatch, capsys
     write_yaml(dataset, yaml.safe_load(dataset.read_text()) | {"site": "scanner"})
     status, facts, _ = screen(capsys, config)
     assert status == 0
-    assert facts["classes"] == "a 6, b 5 (column dx); 1 subjects have another label or none"
-    assert facts["sites"] == "2: x 7, y 5"
+    assert facts["scans"] == "11 of 12, of 11 of 12 subjects" and facts["classes"] == "a 6, b 5 (column dx)"
+    assert facts["not used"].endswith(": label 'c' is not one of a, b")
+    assert facts["sites"] == "2: x 7, y 4"
     assert facts["confounds"] == "age, site, motion; not given: sex, family"
 
 
@@ -81,7 +82,7 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, cap
     write_yaml(config, yaml.safe_load(config.read_text()) | {"atlases": [str(tmp_path / "own")]})
     status, facts, written = screen(capsys, config)
     assert status == 2
-    assert facts["scans"].startswith("4 of 4 subjects") and facts["atlas"] == "own: missing"
+    assert facts["scans"] == "4 of 4, of 4 of 4 subjects" and facts["atlas"] == "own: missing"
     assert facts["template"].startswith("MNI152NLin6Asym: not found; the run fetches it")
     folds, image = re.findall(r"^  \d\. (.*)$", written.err, re.MULTILINE)
     assert "3 folds for 2 subjects of class control. Set 'folds: outer' to at most 2" in folds

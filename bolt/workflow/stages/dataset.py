@@ -143,24 +143,18 @@ def index(job: Job) -> None:
 
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.published import write_cohort
-    from bolt.datasets import COLUMNS, index, own_tables, subjects_table
-    from bolt.datasets.participants import require_classes
-    from bolt.folds.splits import make_folds
+    from bolt.datasets import COLUMNS, own_tables, subjects_table
     from bolt.io.files import write_table
     from bolt.jobs.provenance import provenance_path
-    from bolt.models.suitability import check_covariate_values
+    from bolt.workflow.scan_list import list_scans
     from bolt.workflow.watched import files_of
 
     dataset, layout = job.dataset, job.layout
     if not dataset.ready_series:
         for name in job.config.atlas_places:
             job.atlas(name)  # a missing or wrong image is reported here, hours before parcellation
-    scans = index(job.config, dataset, job.options.minimum_volumes)
+    scans = list_scans(job.study, learns=job.learns, minimum_volumes=job.options.minimum_volumes)
     usable = scans[scans.exclude_reason.isna()]
-    check_covariate_values(job.study.models.values(), usable)
-    if job.learns:  # too few subjects of a class are reported here, too
-        require_classes(usable, dataset, dataset.where)
-        make_folds(job.strata(usable), job.config.folds)
     excluded = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
     excluded.columns = pd.Index(EXCLUSION_COLUMNS)
     job.refuse_bad(excluded)

@@ -125,7 +125,7 @@ def _copies(job: Job, excluded: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFram
 def folds(job: Job) -> None:
     """Write the folds that all models share."""
     from bolt.datasets.participants import require_classes
-    from bolt.folds.splits import FOLD_COLUMNS, make_folds
+    from bolt.folds.splits import FOLD_COLUMNS, make_folds, strata
     from bolt.io.files import read_table, write_table
     from bolt.jobs.provenance import provenance_path
 
@@ -134,7 +134,7 @@ def folds(job: Job) -> None:
     excluded = read_table(layout.exclusions, text=("scan_id",))
     usable = scans[~scans.scan_id.isin(excluded.scan_id)]
     require_classes(usable, job.dataset, layout.scans)
-    usable = job.strata(usable)
+    usable = strata(usable, job.dataset)
     write_table(make_folds(usable, settings, _contents(job)), layout.folds, FOLD_COLUMNS)
     read = [layout.scans, layout.exclusions, *(cache / "manifest.json" for cache in caches)]
     job.note(provenance_path(layout.folds), read, seed=settings.seed)

@@ -139,14 +139,14 @@ def inner_folds(job: Job) -> None:
     """Write the inner folds of every outer fold."""
     from bolt.folds.check import series_contents
     from bolt.folds.inner import make_inner_folds
-    from bolt.folds.splits import FOLD_COLUMNS
+    from bolt.folds.splits import FOLD_COLUMNS, strata
     from bolt.io.files import read_table, write_table
     from bolt.series.cache import SeriesCache
 
     layout, settings, n_inner = job.layout, job.config.folds, job.config.explain.inner_folds
     folds = read_table(layout.folds, text=("scan_id", "subject", "group"))
     scans = job.scans()
-    scans = job.strata(scans[scans["scan_id"].isin(folds["scan_id"])])
+    scans = strata(scans[scans["scan_id"].isin(folds["scan_id"])], job.dataset)
     caches = [layout.cache(atlas) for atlas in job.config.atlas_places]
     contents = {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
     for fold in sorted(folds["fold"].unique()):
