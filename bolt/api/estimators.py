@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bolt.api.fitting import Fitting, roles_of
 from bolt.api.labels import classes_of, numbers_of, with_groups
-from bolt.api.scans import SeriesInMemory, as_series, one_per_scan, require_length, scan_table
+from bolt.api.scans import SeriesInMemory, as_series, in_one_order, one_per_scan, require_length, scan_table
 from bolt.api.settings import configured, parameters_of
 from bolt.config import Model, load_model, nearest
 from bolt.io.errors import ConfigError, DataError
@@ -40,6 +40,8 @@ class Estimator(BaseEstimator, ABC):
         Trained models that predict together: one after `fit`; from a pack, one per fold and seed.
     history_ : DataFrame
         One row per epoch; empty for models without epochs.
+    feature_names_in_ : (rois,) array of str
+        Only if the scans were DataFrames whose columns have names; columns of others are put in this order.
     n_features_in_ : int
         Number of ROIs.
     """
@@ -91,6 +93,7 @@ class Estimator(BaseEstimator, ABC):
             A setting cannot have its value.
         """
         model, own = configured(self.configuration, self.get_params(deep=False))
+        X, roi_names = in_one_order(X)
         series, about = as_series(X), scan_table(len(X), scans)
         require_length(shortest_scan(model), series)
         about, classes = self._labelled(with_groups(about, groups), y)
@@ -102,6 +105,7 @@ class Estimator(BaseEstimator, ABC):
         with _same_random_state(model):
             member, history = Fitting(model, names, own).train(series, about)
         self.members_, self.history_, self.n_features_in_ = [member], history, series[0].shape[1]
+        self._name_rois(roi_names)
         if classes is not None:  # only now: a training that fails leaves what was fitted before as it is
             self.classes_ = classes
         return self
@@ -117,12 +121,25 @@ class Estimator(BaseEstimator, ABC):
 
     def _predictions(self, X: Any, scans: Any) -> NDArray[np.float64]:
         """Return the predictions of all members, (members, scans, …)."""
+        check_is_fitted(self, "members_")
+        if scans is None and (getattr(self, "covariates", ()) or getattr(self, "harmonise", None)):
+            raise DataError(
+                "the model was trained with covariates or harmonisation, and 'scans' is not given",
+                hint="Give scans=…, a row per scan, as in fit (in scikit-learn by metadata routing)",
+            )
         cache = self._checked(X, scans)
         return predict_each(self.members_, cache, self.device)
+
+    def _name_rois(self, names: Sequence[str] | None) -> None:
+        """Keep the names of ROIs under scikit-learn's name; without any, there is no such attribute."""
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, object)
 
     def _checked(self, X: Any, scans: Any = None) -> SeriesInMemory:
         """Return scans as the models read them; refuse those that do not fit."""
         check_is_fitted(self, "members_")
+        X, _ = in_one_order(X, getattr(self, "feature_names_in_", None))
         series = as_series(X)
         if series[0].shape[1] != self.n_features_in_:
             raise DataError(

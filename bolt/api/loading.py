@@ -80,7 +80,13 @@ def _from_pack(folder: Path) -> Any:
         if classes is not None and not all(isinstance(name, str | int | float) for name in classes):
             raise ValueError("'classes' is not a list of names or numbers")
     members = [load_member(folder / name) for name in names]
-    return _estimator(members, folder, classes, model, settings)
+    estimator = _estimator(members, folder, classes, model, settings)
+    with checked_info(folder, ABOUT):
+        names = about.get("roi_names")
+        if names is not None and len(set(map(str, names))) != estimator.n_features_in_:
+            raise ValueError("'roi_names' are not one name per ROI")
+    estimator._name_rois(names)
+    return estimator
 
 
 def _plain(name: Any) -> bool:

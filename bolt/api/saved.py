@@ -69,6 +69,7 @@ def write_estimator(estimator: Any, folder: Path, **facts: Any) -> None:
         "bolt": __version__,
         "members": names,
         "n_rois": estimator.n_features_in_,
+        "roi_names": list(getattr(estimator, "feature_names_in_", [])) or None,
         "classes": estimator.classes_.tolist() if hasattr(estimator, "classes_") else None,
         "model": estimator.configuration.model_dump(mode="json"),
         "settings": {k: v for k, v in estimator.get_params(deep=False).items() if k not in NOT_SETTINGS},

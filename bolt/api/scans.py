@@ -81,6 +81,47 @@ def as_series(scans: Any) -> list[NDArray[np.float32]]:
     return series
 
 
+def in_one_order(scans: Any, names: Sequence[str] | None = None) -> tuple[Any, list[str] | None]:
+    """Put the columns of DataFrames in one order, by their names.
+
+    Parameters
+    ----------
+    scans : sequence
+        DataFrames whose columns are names of ROIs are reordered; anything else is taken as it is.
+    names : sequence of str, optional
+        The order; default: that of the first DataFrame.
+
+    Returns
+    -------
+    scans : sequence
+    names : list of str or None
+        None: no scan names its columns.
+
+    Raises
+    ------
+    DataError
+        A scan has other names than the first, or one name twice.
+    """
+    order = None if names is None else list(names)
+    if not isinstance(scans, list | tuple):
+        return scans, order
+    ordered = []
+    for i, scan in enumerate(scans):
+        if isinstance(scan, pd.DataFrame) and all(isinstance(name, str) for name in scan):
+            found = list(scan)
+            order = found if order is None else order
+            if sorted(found) != sorted(order) or len(set(found)) < len(found):
+                other = next((name for name in found if name not in order), "one twice, or fewer")
+                raise DataError(
+                    f"columns of other names than the first scan's or the model's ({other})",
+                    where=f"scan {i}",
+                    hint="Give series of one atlas; arrays (scan.to_numpy()) are read by position",
+                )
+            scan = scan[order]
+        ordered.append(scan)
+    return ordered, order
+
+
 def require_length(shortest: int, series: Sequence[NDArray[np.floating]]) -> None:
     """Refuse scans with fewer than `shortest` volumes, which the model cannot read (DataError)."""
     for i, scan in enumerate(series):

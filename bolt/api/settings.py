@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from bolt.config import Model
@@ -54,6 +55,13 @@ def parameters_of(model: Model) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
+def _plain(value: Any) -> Any:
+    """Return a value as YAML would give it: grids of scikit-learn hold NumPy's numbers and arrays."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
 def configured(model: Model, parameters: Mapping[str, Any]) -> tuple[Model, OfEstimator]:
     """Return a model with the parameters of its estimator, and the parameters of every estimator.
 
@@ -69,7 +77,7 @@ def configured(model: Model, parameters: Mapping[str, Any]) -> tuple[Model, OfEs
     ConfigError
         A value that the setting cannot have.
     """
-    parameters = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
+    parameters = {name: _plain(value) for name, value in parameters.items()}
     given = {name: parameters[name] for name in hyper_of(model)}
     hyper = {
         name: value

@@ -10,6 +10,7 @@ import threading
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -457,7 +458,6 @@ def test_sites_and_sexes_are_the_same_as_numbers_and_as_text(other):
     expected = model.predict_proba(SERIES, scans={"sex": sites})
     np.testing.assert_array_equal(model.predict_proba(SERIES, scans={"sex": other}), expected)
     unknown = model.predict_proba(SERIES, scans={"sex": ["n/a"] * 24})
-    np.testing.assert_array_equal(unknown, model.predict_proba(SERIES))
     assert not np.array_equal(unknown, expected)
 
 
@@ -484,3 +484,43 @@ def test_the_same_fit_in_another_process_is_waited_for(tmp_path):
         assert thread.is_alive() and not hasattr(again, "members_")
     thread.join()
     np.testing.assert_array_equal(again.predict_proba(SERIES), expected)
+
+
+def named(order=None, rename=str):
+    """Return the scans as DataFrames with named columns, in another order for every second one."""
+    names = [f"roi{i}" for i in range(SERIES[0].shape[1])]
+    tables = [pd.DataFrame(scan, columns=[rename(name) for name in names]) for scan in SERIES]
+    return [table[order] if order is not None and i % 2 else table for i, table in enumerate(tables)], names
+
+
+def test_named_columns_are_put_in_the_order_of_fit(tmp_path):
+    scans, names = named()
+    mixed, _ = named(names[::-1])
+    model = bolt.estimator("svm").fit(mixed, LABELS)
+    assert model.feature_names_in_.tolist() == names
+    expected = bolt.estimator("svm").fit(SERIES, LABELS).predict_proba(SERIES)
+    model.save(tmp_path / "model")
+    for fitted in (model, bolt.load(tmp_path / "model")):
+        for given in (scans, mixed, SERIES):
+            np.testing.assert_array_equal(fitted.predict_proba(given), expected)
+        with pytest.raises(DataError, match="columns of other names.*xroi0"):
+            fitted.predict(named(rename=lambda name: f"x{name}")[0])
+    with pytest.raises(DataError, match="scan 1: columns of other names"):
+        bolt.estimator("svm").fit([scans[0], scans[1].iloc[:, :-1], *scans[2:]], LABELS)
+    assert not hasattr(model.fit(SERIES, LABELS), "feature_names_in_")
+
+
+def test_numbers_of_numpy_are_settings(tmp_path):
+    model = small(epochs=np.int64(1), seed=np.int32(3), window=np.int64(10)).fit(SERIES, LABELS)
+    expected = small(epochs=1, seed=3, window=10).fit(SERIES, LABELS).predict_proba(SERIES)
+    model.save(tmp_path / "model")
+    for fitted in (model, bolt.load(tmp_path / "model")):
+        np.testing.assert_array_equal(fitted.predict_proba(SERIES), expected)
+    bolt.estimator("svm", C=np.float32(1)).fit(SERIES, LABELS)
+
+
+def test_a_model_with_covariates_asks_for_scans():
+    sexes = {"sex": ["F", "M"] * (len(SERIES) // 2)}
+    model = small(epochs=1, covariates=("sex",)).fit(SERIES, LABELS, scans=sexes)
+    with pytest.raises(DataError, match="'scans' is not given"):
+        model.predict(SERIES)
