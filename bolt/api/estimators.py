@@ -122,7 +122,7 @@ class Estimator(BaseEstimator, ABC):
     def _predictions(self, X: Any, scans: Any) -> NDArray[np.float64]:
         """Return the predictions of all members, (members, scans, …)."""
         check_is_fitted(self, "members_")
-        if scans is None and (getattr(self, "covariates", ()) or getattr(self, "harmonise", None)):
+        if scans is None and (getattr(self, "covariates", None) or getattr(self, "harmonise", None)):
             raise DataError(
                 "the model was trained with covariates or harmonisation, and 'scans' is not given",
                 hint="Give scans=…, a row per scan, as in fit (in scikit-learn by metadata routing)",
