@@ -31,7 +31,7 @@ def check(options: Namespace) -> int:
     return status
 
 
-def show(file: Path, *, fetch: bool = False) -> int:
+def show(file: Path, *, fetch: bool = False, learns: bool = True) -> int:
     """Print what the run of a configuration would find and take, and what is missing.
 
     Parameters
@@ -39,6 +39,8 @@ def show(file: Path, *, fetch: bool = False) -> int:
     file : Path
     fetch : bool
         What can be downloaded is not missing.
+    learns : bool
+        Whether models are trained; else the run ends with series.
 
     Returns
     -------
@@ -50,7 +52,7 @@ def show(file: Path, *, fetch: bool = False) -> int:
     from bolt.workflow.readiness import readiness
     from bolt.workflow.start import read_run
 
-    run, notes = read_run(read_yaml(file), [file])
+    run, notes = read_run(read_yaml(file), [file], () if learns else ("series",))
     ready = readiness(run)
     print(file)
     previous = ""

@@ -85,7 +85,9 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
         "configuration is written into the output folder; the BIDS validator is not run."
     )
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("bids_dir", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv)")
+    parser.add_argument(
+        "bids_dir", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv, .csv)"
+    )
     parser.add_argument("output_dir", type=Path, help="new folder, or that of an earlier run")
     parser.add_argument("level", choices=["participant", "group"], help="ROI series of participants, or everything")
     parser.add_argument("--participant-label", nargs="+", metavar="LABEL", help="with or without 'sub-' [all]")
@@ -127,12 +129,15 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, nargs="+", help="of training [0]")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="for training [auto: a GPU if there is one]")
     parser.add_argument(
-        "--set", nargs="+", metavar="KEY=VALUE", help="any other key of config/config.yaml: quality.max_mean_fd=0.5"
+        "--set",
+        nargs="+",
+        metavar="KEY=VALUE",
+        help="any key of config/config.yaml or of a dataset's file: quality.max_mean_fd=0.5 tr_conflict=sidecar",
     )
 
 
 def _init_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv)")
+    parser.add_argument("data", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv, .csv)")
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the two files [this one]")
     parser.add_argument("--name", help="of the dataset [that of the folder]")
     _study_options(parser)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from bolt.config import ROOT, Config, Dataset, nearest
 from bolt.config.keys import parse
 from bolt.datasets.participants import read_series_table
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_text, write_text
+from bolt.io.files import read_json, read_text, read_yaml, write_text
 from bolt.io.names import is_name
 from bolt.io.people import known_values
 
@@ -28,6 +30,10 @@ ABOUT = {
 }
 """Keys of a dataset, and what tables of participants call these columns."""
 MOST_CLASSES = 10
+MARK_START = "# Edit it freely: "
+MARK = MARK_START + "what no longer fits {} is kept as it is.\n"
+"""Line of the files written here, with a checksum of what follows."""
+log = logging.getLogger("bolt")
 
 
 def source_of_folder(path: Path) -> str:
@@ -107,10 +113,16 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
         _require(wishes.label, table, table_path, "--label")
         keys["classes"] = wishes.classes or _classes(known_values(table[wishes.label]), wishes.label)
     keys |= {key: values for key, values in _filters(wishes).items() if values}
+    keys |= {key: value for key, value in wishes.settings.items() if _of_dataset(key)}
     if wishes.participants:
         key = "subject" if source == "series" else "participant_id"
         keys["include"] = {key: _participants_named(wishes.participants, table, key, table_path)}
     return parse(Dataset, keys, path)
+
+
+def _of_dataset(key: str) -> bool:
+    """Return whether a setting belongs in the dataset's file, as ``tr_conflict`` does."""
+    return key in Dataset.model_fields and key not in Config.model_fields
 
 
 def _filters(wishes: Wishes) -> dict[str, Any]:
@@ -185,7 +197,7 @@ def _participants_named(wanted: list[str], table: pd.DataFrame, key: str, path: 
 
 
 def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Path, Config, Dataset]:
-    """Write ``<folder>/<name>.yaml`` and ``<folder>/datasets/<name>.yaml``, if their contents change.
+    """Write ``<folder>/<name>.yaml`` and ``<folder>/datasets/<name>.yaml``, unless they were edited since.
 
     Parameters
     ----------
@@ -202,6 +214,7 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
         Of the configuration.
     config : Config
     dataset : Dataset
+        As in the files.
 
     Raises
     ------
@@ -214,7 +227,7 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
     keys: dict[str, Any] = {"dataset": name}
     keys |= {"atlases": wishes.atlases} if wishes.atlases else {}
     keys |= {"models": wishes.models} if wishes.models else {}
-    keys |= wishes.settings
+    keys |= {key: value for key, value in wishes.settings.items() if not _of_dataset(key)}
     folds = keys.get("folds", {})
     chooses = dataset.label is not None and isinstance(folds, dict) and "outer" not in folds
     if chooses and (outer := _outer(data, dataset)):
@@ -224,8 +237,9 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
         configuration.load_model(model)
     described = dataset.model_dump(mode="json", exclude_unset=True, exclude={"name"})
     root = ROOT.resolve()
+    about = folder / "datasets" / f"{name}.yaml"
     _write(
-        folder / "datasets" / f"{name}.yaml",
+        about,
         "dataset",
         described,
         f"# What `bolt` found in {_quoted(str(data))}.\n",
@@ -235,7 +249,7 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
     run = f"# Run it: snakemake --cores 8 --configfile {place.name} --snakefile {root}/Snakefile\n"
     run += f"# All keys: {root}/config/config.yaml\n"
     _write(place, "config", keys, run, root)
-    return place, config, dataset
+    return place, parse(Config, read_yaml(place), place), parse(Dataset, read_yaml(about) | {"name": name}, about)
 
 
 def _outer(data: Path, dataset: Dataset) -> int | None:
@@ -253,11 +267,22 @@ def _outer(data: Path, dataset: Dataset) -> int | None:
 
 
 def _write(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> None:
-    """Write a YAML file with its schema and a comment; an equal one keeps its time."""
-    lines = [f"{key}: {_quoted(value)}" for key, value in keys.items()]
-    text = SCHEMA.format(root=root, kind=kind) + comment + "\n".join(lines) + "\n"
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+    """Write a YAML file with its schema and a comment; an equal one keeps its time, an edited one is kept."""
+    body = "".join(f"{key}: {_quoted(value)}\n" for key, value in keys.items())
+    text = SCHEMA.format(root=root, kind=kind) + comment + MARK.format(_digest(body)) + body
+    present = path.read_text(encoding="utf-8") if path.is_file() else None
+    if present not in (None, text):
+        rest = str(present).partition(MARK_START)[2]
+        mark, _, written = rest.partition("\n")
+        if mark != MARK.format(_digest(written)).removeprefix(MARK_START).rstrip("\n"):
+            log.warning("%s was edited and is used as it is; delete it to have it written again", path)
+            return
+    if present != text:
         write_text(text, path)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _quoted(value: Any) -> str:

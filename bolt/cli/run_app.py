@@ -58,9 +58,9 @@ def run_app(options: argparse.Namespace) -> int:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     place, config, dataset = write_study(options.output_dir, name, options.bids_dir, wishes)
     layout = Layout(config)
-    if options.dry_run and options.level == "group":
+    if options.dry_run:
         with chdir(options.output_dir):  # the configuration's relative paths begin there
-            if status := show(Path(place.name), fetch=options.fetch):
+            if status := show(Path(place.name), fetch=options.fetch, learns=options.level == "group"):
                 return status
     if options.fetch and (status := _snakemake(options, place, ["resources"])):
         return status

@@ -238,7 +238,8 @@ def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> di
         raise DataError(
             info.conflict,
             where=path,
-            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use",
+            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
+            "(bolt run: --set tr_conflict=sidecar, or header)",
         )
     tr = info.header_tr if info.conflict and dataset.tr_conflict == "header" else info.tr
     return {"tr": tr, "n_volumes": info.n_volumes}
@@ -261,7 +262,8 @@ def series_tr(path: Path, stated: float | None, dataset: Dataset) -> float | Non
         raise DataError(
             f"the header has a repetition time of {header:g} s, but {stated:g} s is stated",
             where=path,
-            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use",
+            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
+            "(bolt run: --set tr_conflict=sidecar, or header)",
         )
     return header if dataset.tr_conflict == "header" else stated
 

@@ -344,3 +344,19 @@ def test_filters_that_are_no_values_are_refused(tmp_path, value):
     (tmp_path / "filter.json").write_text(json.dumps({"bold": {"task": value}}))
     with pytest.raises(ConfigError, match="'bold: task' is"):
         read_filter(tmp_path / "filter.json")
+
+
+def test_settings_of_the_dataset_reach_its_file_and_edits_of_it_are_kept(tmp_path, caplog):
+    place, out = str(series_table(tmp_path)), tmp_path / "o"
+    options = ["init", place, "--out", str(out), "--label", "dx"]
+    assert main([*options, "--set", "tr_conflict=sidecar", "seeds=[3]"]) == 0
+    file = out / "datasets/t.yaml"
+    assert yaml.safe_load(file.read_text())["tr_conflict"] == "sidecar"
+    assert yaml.safe_load((out / "t.yaml").read_text())["seeds"] == [3]
+    assert main([*options, "--set", "tr_conflict=header"]) == 0  # as written: written again
+    assert yaml.safe_load(file.read_text())["tr_conflict"] == "header" and "was edited" not in caplog.text
+    file.write_text(file.read_text() + "tr: 2.5\n")
+    assert main(options) == 0
+    about = yaml.safe_load(file.read_text())
+    assert (about["tr"], about["tr_conflict"]) == (2.5, "header")
+    assert f"{file} was edited and is used as it is" in caplog.text
