@@ -103,7 +103,7 @@ def in_one_order(scans: Any, names: Sequence[str] | None = None) -> tuple[Any, l
         A scan has other names than the first, or one name twice.
     """
     order = None if names is None else list(names)
-    if not isinstance(scans, list | tuple):
+    if not (isinstance(scans, list | tuple) or (isinstance(scans, np.ndarray) and scans.dtype.kind == "O")):
         return scans, order
     ordered = []
     for i, scan in enumerate(scans):
@@ -111,9 +111,9 @@ def in_one_order(scans: Any, names: Sequence[str] | None = None) -> tuple[Any, l
             found = list(scan)
             order = found if order is None else order
             if sorted(found) != sorted(order) or len(set(found)) < len(found):
-                other = next((name for name in found if name not in order), "one twice, or fewer")
+                odd = next(iter(sorted(set(found) ^ set(order))), "one twice")
                 raise DataError(
-                    f"columns of other names than the first scan's or the model's ({other})",
+                    f"columns of other names than the first scan's or the model's, such as '{odd}'",
                     where=f"scan {i}",
                     hint="Give series of one atlas; arrays (scan.to_numpy()) are read by position",
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,8 @@ ABOUT = {
 }
 """Keys of a dataset, and what tables of participants call these columns."""
 MOST_CLASSES = 10
-MARK_START = "# Edit it freely: "
-MARK = MARK_START + "what no longer fits {} is kept as it is.\n"
-"""Line of the files written here, with a checksum of what follows."""
+MARK_START = "# You may edit this file: `bolt` then uses it as it is (checksum of what it wrote: "
+MARK = MARK_START + "{}).\n"
 log = logging.getLogger("bolt")
 
 
@@ -103,9 +103,9 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
     if source == "series":
         for needed in ("subject", "file"):
             _require(needed, table, table_path, "a table of series")
-    keys: dict[str, Any] = {"name": name, "source": source, "path": path.absolute(), "label": wishes.label}
+    keys: dict[str, Any] = {"name": name, "source": source, "path": _as_given(path), "label": wishes.label}
     if table_path is not None and source in ("fmriprep", "bids_series") and table_path.parent != path:
-        keys["subjects_table"] = table_path.absolute()
+        keys["subjects_table"] = _as_given(table_path)
     for key, usual in ABOUT.items():
         if column := _column(wishes.columns.get(key), usual, table, table_path, key):
             keys[key] = column
@@ -140,8 +140,14 @@ def _participants(path: Path, source: str) -> Path | None:
         return path
     places = [path]
     if source in ("fmriprep", "bids_series"):  # a linked folder is looked for where it is given, then where it lies
-        places += [*path.absolute().parents[:2], *path.resolve().parents[:2]]
+        places += [*_as_given(path).parents[:2], *path.resolve().parents[:2]]
     return next((place / "participants.tsv" for place in places if (place / "participants.tsv").is_file()), None)
+
+
+def _as_given(path: Path) -> Path:
+    """Return an absolute path through the same links, unless ``..`` after a link leads elsewhere without them."""
+    given = Path(os.path.abspath(path))
+    return given if given.exists() and given.samefile(path) else path.resolve()
 
 
 def _column(wanted: str | None, usual: tuple[str, ...], table: pd.DataFrame, path: Path | None, key: str) -> str | None:
@@ -272,9 +278,8 @@ def _write(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path
     text = SCHEMA.format(root=root, kind=kind) + comment + MARK.format(_digest(body)) + body
     present = path.read_text(encoding="utf-8") if path.is_file() else None
     if present not in (None, text):
-        rest = str(present).partition(MARK_START)[2]
-        mark, _, written = rest.partition("\n")
-        if mark != MARK.format(_digest(written)).removeprefix(MARK_START).rstrip("\n"):
+        written = str(present).partition(MARK_START)[2].partition("\n")[2]
+        if MARK.format(_digest(written)) not in str(present):
             log.warning("%s was edited and is used as it is; delete it to have it written again", path)
             return
     if present != text:

@@ -88,10 +88,10 @@ def _data(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
     dataset = run.dataset
     place = "" if dataset.downloaded else f" in {dataset.where}"
     yield "dataset", f"{dataset.name}: {SOURCES[dataset.source]}{place}"
-    if run.tables_of_index and can_be_listed(run.study):
-        yield "table", str(run.subjects_table)
     people = None
     if can_be_listed(run.study):
+        if run.tables_of_index:
+            yield "table", str(run.subjects_table)
         learns = run.learns and not ready.problems  # one of which may be that too few can be used to learn from
         scans = list_scans(run.study, learns=learns, minimum_volumes=run.minimum_volumes())
         run.planned = scans[scans.exclude_reason.isna()]
@@ -100,8 +100,10 @@ def _data(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
         yield from (("not used", line) for line in _not_used(scans))
     n_scans = plan_of(run).n_scans
     if people is None:
-        how = "to be downloaded" if dataset.downloaded else "by file names"
-        how = "to be simulated" if dataset.source == "phantom" else how
+        how = {"phantom": "to be simulated", "hcp": "by file names"}.get(dataset.source, "")
+        how = "to be downloaded" if dataset.downloaded else how
+        if run.layout.scans.is_file():
+            people, how = run.scans.drop_duplicates("subject").reset_index(drop=True), f"listed in {run.layout.scans}"
         yield "scans", f"{n_scans} ({how})" if n_scans else "none found"
     if n_scans == 0 and not ready.problems:
         hint = "Check 'path' and the filters of the dataset's file"

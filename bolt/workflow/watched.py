@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from bolt.io.places import PACKAGE
 
 IMAGES = {"bids": "*.*", "fmriprep": "*_bold.*", "bids_series": "sub-*_timeseries.*"}
 """Names of images and sidecars, at the top of a dataset's folder and in those of its subjects."""
+AT_TOP = r"^sub-|_bold\.json$|^\.bidsignore$"
+"""Of the files at the top, those that the index reads: no change of a README makes it anew."""
 HCP_IMAGES = "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz"
 
 
@@ -66,6 +69,7 @@ def files_of(dataset: Dataset) -> str:
         listed = [*dataset.path.glob(HCP_IMAGES)]
     elif dataset.source in IMAGES:
         listed = [file for file in files_of_subjects(dataset.path) if fnmatch(file.name, IMAGES[dataset.source])]
+        listed = [file for file in listed if file.parent != dataset.path or re.search(AT_TOP, file.name)]
     else:
         return ""
     if dataset.bids:

@@ -503,7 +503,9 @@ def test_named_columns_are_put_in_the_order_of_fit(tmp_path):
     for fitted in (model, bolt.load(tmp_path / "model")):
         for given in (scans, mixed, SERIES):
             np.testing.assert_array_equal(fitted.predict_proba(given), expected)
-        with pytest.raises(DataError, match="columns of other names.*xroi0"):
+        for given in (np.array([None, *scans], object)[1:], mixed):  # as a search hands scans on
+            np.testing.assert_array_equal(fitted.predict_proba(given), expected)
+        with pytest.raises(DataError, match="columns of other names.*such as 'roi0'"):
             fitted.predict(named(rename=lambda name: f"x{name}")[0])
     with pytest.raises(DataError, match="scan 1: columns of other names"):
         bolt.estimator("svm").fit([scans[0], scans[1].iloc[:, :-1], *scans[2:]], LABELS)

@@ -18,7 +18,7 @@ import yaml
 from bolt.cli import init as init_module
 from bolt.cli import run_app
 from bolt.cli.main import main
-from bolt.cli.new_study import name_of, source_of_folder
+from bolt.cli.new_study import columns_of, name_of, source_of_folder
 from bolt.cli.wishes import read_filter
 from bolt.config import ROOT, load_config, load_dataset
 from bolt.datasets import COLUMNS
@@ -360,3 +360,15 @@ def test_settings_of_the_dataset_reach_its_file_and_edits_of_it_are_kept(tmp_pat
     about = yaml.safe_load(file.read_text())
     assert (about["tr"], about["tr_conflict"]) == (2.5, "header")
     assert f"{file} was edited and is used as it is" in caplog.text
+
+
+def test_tables_beside_a_link_are_preferred_to_those_beside_its_target(tmp_path, monkeypatch):
+    real = write_fmriprep(tmp_path / "other", 2, n_volumes=2)
+    (tmp_path / "study/derivatives").mkdir(parents=True)
+    link = tmp_path / "study/derivatives/fmriprep"
+    link.symlink_to(real)
+    assert columns_of(link) == tmp_path / "other/participants.tsv"
+    (tmp_path / "study/participants.tsv").write_text("participant_id\tdiagnosis\n")
+    assert columns_of(link) == tmp_path / "study/participants.tsv"
+    monkeypatch.chdir(real / "sub-01")
+    assert columns_of(Path("..")) == tmp_path / "other/participants.tsv"

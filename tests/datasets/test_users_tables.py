@@ -12,6 +12,7 @@ from bolt.datasets import index
 from bolt.io.errors import DataError
 from bolt.io.files import read_text
 from bolt.io.people import known_values
+from bolt.workflow.watched import files_of
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_fmriprep import write_fmriprep
 
@@ -116,6 +117,17 @@ def test_linked_folders_of_subjects_are_entered(tmp_path):
     for subject in (tmp_path / "pool").glob("sub-*"):
         (bids / subject.name).symlink_to(subject)
     assert listed(bids).exclude_reason.isna().sum() == 4
+
+
+def test_an_index_is_made_anew_for_what_it_reads(tmp_path):
+    bids = write_bids(tmp_path, 2)
+    about = Dataset(name="x", source="bids", path=bids, label=None)
+    before = files_of(about)
+    (bids / "README.md").write_text("changed")
+    assert files_of(about) == before
+    for name in (".bidsignore", "task-rest_bold.json", "sub-01/func/sub-01_task-rest_events.tsv"):
+        (bids / name).write_text("{}")
+        assert before != (before := files_of(about)), name
 
 
 @pytest.mark.parametrize("sidecar", ["func/sub-02_task-rest_bold.json", "sub-02_task-rest_bold.json"])
