@@ -121,9 +121,26 @@ DATA_CASES: list[Case] = [
     Case("mask with NaN", "excluded", "….nii.gz: the mask has … NaN or infinite voxels"),
     Case("no image in the requested space (fMRIPrep)", "refused", "no desc-preproc_bold images in space … (found"),
     Case(
-        "fMRIPrep output that does not state what generated it",
+        "fMRIPrep output that does not state what generated it, taken for raw data",
         "refused",
-        "dataset_description.json: it does not state which software made these images",
+        "images that are preprocessed already (….nii.gz), but 'source: bids' is for raw data. Set 'source: fmriprep' "
+        'if fMRIPrep made them, and state it in dataset_description.json: "GeneratedBy"',
+    ),
+    Case(
+        "dataset_description.json that is none",
+        "refused",
+        "dataset_description.json: not what BIDS calls a description of a dataset",
+    ),
+    Case(
+        "raw dataset with sourcedata/, code/, derivatives/, or files named in .bidsignore",
+        "used",
+        "only the other files in folders of subjects are read",
+    ),
+    Case("phase image beside the magnitude", "excluded", "not a magnitude image"),
+    Case(
+        "volumes at unequal intervals (VolumeTiming)",
+        "excluded",
+        "….nii.gz: volumes are not acquired at equal intervals (VolumeTiming instead of RepetitionTime)",
     ),
     Case("atlas in another space", "refused", "atlas '…' is drawn in …, but the images will be in …"),
     Case("mask on another grid", "excluded", "….nii.gz: the mask's grid … is not the image's …"),
@@ -141,6 +158,7 @@ DATA_CASES: list[Case] = [
     Case("no TR", "excluded", "….nii.gz: no repetition time in the header"),
     Case("TR that is not a number", "excluded", "….nii.gz: RepetitionTime is …, not a number of seconds"),
     Case("sidecar that is not JSON", "excluded", "….json: not valid JSON"),
+    Case("link to a sidecar that is not there (DataLad), also an inherited one", "excluded", "….json: …datalad get"),
     Case("NaN volumes", "excluded", "….nii.gz: … of … volumes have no finite voxel, such as volume …"),
     Case(
         "NaN voxels",
@@ -206,6 +224,20 @@ DATA_CASES: list[Case] = [
     ),
     Case("subject with two families or sexes", "refused", "….tsv: subject … has several values of '…' (…)"),
     Case("subject without a row in the table", "excluded", "the subject has no row in ….tsv"),
+    Case(
+        "missing value written as NA, N/A, NaN, -, -9999 …",
+        "excluded",
+        "no value in label column '…'",
+    ),
+    Case("the numbers 1 and 1.0", "used", "are one class, site or person"),
+    Case(
+        "subjects whose names differ from their folders in zeros alone",
+        "used",
+        "….tsv: … people are spelt differently from their folders (… for …) and are matched by number",
+    ),
+    Case("table that is neither UTF-8 nor UTF-16", "refused", "….tsv: not UTF-8 text …Save it as UTF-8"),
+    Case("braces in the path of the data", "refused", "…: braces in a path, which Snakemake takes for wildcards"),
+    Case("the same, of one file", "excluded", "braces in the path of a file, which Snakemake takes for wildcards"),
     Case("no label", "excluded", "no value in label column '…'"),
     Case("label outside the declared classes", "excluded", "label '…' is not one of …"),
     Case("non-numeric label where a number is expected", "excluded", "label '…' is not a number"),

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,7 @@ from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_cifti import NAMES as PARCELS
 from tests.fake_cifti import brain as greyordinates
 from tests.fake_cifti import ptseries, seconds
+from tests.fake_fmriprep import write_fmriprep
 from tests.fake_hcp import serve_s3, write_hcp
 from tests.file_server import serve
 from tests.series.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
@@ -372,9 +374,42 @@ def _(place, patch):
     return derivatives(place, GeneratedBy=[{"Name": "fMRIPrep"}])
 
 
-@of("fMRIPrep output that does not state what generated it")
+@of("fMRIPrep output that does not state what generated it, taken for raw data")
 def _(place, patch):
-    return derivatives(place)
+    bids = write_fmriprep(place, 2, n_volumes=3)
+    shutil.copy(place / "participants.tsv", bids)
+    (bids / "dataset_description.json").write_text('{"Name": "f"}')
+    assert len(fmriprep.scans(about(bids, source="fmriprep"), RAW)) == 2
+    return refused(lambda: index(RAW, about(bids)))
+
+
+@of("dataset_description.json that is none")
+def _(place, patch):
+    return derivatives(place, GeneratedBy={"Name": "fMRIPrep"})
+
+
+@of("raw dataset with sourcedata/, code/, derivatives/, or files named in .bidsignore")
+def _(place, patch):
+    bids = write_bids(place / "bids", 4)
+    for folder in ("sourcedata", "code/old", "derivatives/own"):
+        write_bids(bids / folder, 6)
+    save_bold(bids / "sub-01/func/sub-01_task-rest_acq-aborted_bold.nii.gz", np.ones((4, 4, 4, 9), np.int16))
+    (bids / ".bidsignore").write_text("*_acq-aborted_*\n/sub-04/\n")
+    scans = index(RAW, about(bids)).set_index("scan_id")
+    assert scans.index.tolist() == ["sub-01_task-rest", "sub-02_task-rest", "sub-03_task-rest", "sub-04"]
+    assert scans.exclude_reason.dropna().index.tolist() == ["sub-04"]
+    assert scans.t1w.dropna().tolist() == [str(bids / f"sub-0{i}/anat/sub-0{i}_T1w.nii.gz") for i in (1, 2, 3)]
+    return "used", "only the other files in folders of subjects are read"
+
+
+@of("phase image beside the magnitude")
+def _(place, patch):
+    return raw(place, lambda path: shutil.copy(path, path.with_name("sub-03_task-rest_part-phase_bold.nii.gz")))
+
+
+@of("volumes at unequal intervals (VolumeTiming)")
+def _(place, patch):
+    return raw(place, lambda path: sidecar(path, '{"VolumeTiming": [0, 4, 9]}'))
 
 
 @of("atlas in another space")
@@ -416,6 +451,11 @@ def _(place, patch):
 @of("sidecar that is not JSON")
 def _(place, patch):
     return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 2.0, "Task'))
+
+
+@of("link to a sidecar that is not there (DataLad), also an inherited one")
+def _(place, patch):
+    return raw(place, lambda path: (path.parents[1] / "sub-03_task-rest_bold.json").symlink_to("../.git/annex/x.json"))
 
 
 @of("NaN volumes")
@@ -645,6 +685,52 @@ def _(place, patch):
     dataset = participants(place, lambda rows: None, classes=None, label="age")
     scans = index(RAW, dataset).assign(label="40")
     return refused(lambda: require_classes(scans, dataset, "scans.tsv"))
+
+
+@of("missing value written as NA, N/A, NaN, -, -9999 …")
+def _(place, patch):
+    return indexed(participants(place, lambda rows: rows.__setitem__(1, rows[1].replace("control", "-9999"))))
+
+
+@of("the numbers 1 and 1.0")
+def _(place, patch):
+    spelt = {"control": "1", "patient": "2"}
+
+    def number(rows):
+        rows[1:] = [re.sub("control|patient", lambda match: spelt[match[0]], row) for row in rows[1:]]
+        rows[1:4] = [re.sub("\t([12])\t", "\t\\1.0\t", row) for row in rows[1:4]]
+
+    scans = index(RAW, participants(place, number, classes=["1.0", "2"]))
+    assert set(scans.label) == {"1", "2"} and scans.exclude_reason.isna().all()
+    return "used", "are one class, site or person"
+
+
+@of("subjects whose names differ from their folders in zeros alone")
+def _(place, patch):
+    dataset = participants(place, lambda rows: rows.__setitem__(1, rows[1].replace("sub-01", "1")))
+    return told(lambda: index(RAW, dataset))
+
+
+@of("table that is neither UTF-8 nor UTF-16")
+def _(place, patch):
+    dataset = participants(place, lambda rows: None)
+    table = dataset.path / "participants.tsv"
+    table.write_bytes(table.read_bytes().replace(b"\tA\t", "\tKöln\t".encode("latin-1")))
+    return refused(lambda: index(RAW, dataset))
+
+
+@of("braces in the path of the data")
+def _(place, patch):
+    return refused(lambda: check_names(RAW, about(place / "a{b}")))
+
+
+@of("the same, of one file")
+def _(place, patch):
+    (place / "a{b}").mkdir()
+    np.save(place / "a{b}/a.npy", numbers(160))
+    np.save(place / "c.npy", numbers(160, seed=1))
+    (place / "t.tsv").write_text("subject\tfile\tdiagnosis\n1\ta{b}/a.npy\tcontrol\n2\tc.npy\tpatient\n")
+    return indexed(about(place / "t.tsv", source="series"))
 
 
 @of("two columns of one name")

@@ -24,6 +24,8 @@ from bolt.io.places import folder_for_downloads
 
 ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
+FETCH = "fetch it (bolt run, predict and parcellate: --fetch; snakemake: the target 'resources')"
+"""What to do about a file that can be downloaded."""
 
 
 def known_atlases() -> list[str]:
@@ -168,7 +170,7 @@ def _put(file: str, users: Path | None) -> str:
 def _stage(url: str | None, about: AtlasFile) -> str:
     if url is None:
         return f"see {about.source}"
-    return f"run `snakemake resources` (bolt run, predict and parcellate: add --fetch), which stages it from {url}"
+    return f"{FETCH}, from {url}"
 
 
 def _users_folder(atlas_dir: Path | None) -> Path | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from bolt.atlases.description import describe_atlas, known_atlases, md5, templateflow_folder
+from bolt.atlases.description import FETCH, describe_atlas, known_atlases, md5, templateflow_folder
 from bolt.atlases.keys import AtlasFile
 from bolt.io.errors import DataError
 
@@ -76,8 +76,7 @@ def find_transform(source: str, target: str, home: Path | None) -> Path:
         raise DataError(
             f"the transform from {source} to {target} is missing",
             where=path,
-            hint="Run `snakemake resources` (bolt run, predict and parcellate: add --fetch), which fetches it from "
-            f"{TEMPLATEFLOW}",
+            hint=f"{FETCH[0].upper()}{FETCH[1:]}, from {TEMPLATEFLOW}",
         )
     return path
 
@@ -89,5 +88,5 @@ def verify_transform(path: Path, source: str, target: str) -> None:
         raise DataError(
             f"not TemplateFlow's transform (md5 {digest}, not {expected})",
             where=path,
-            hint="Delete the file, then run `snakemake resources`",
+            hint=f"Delete the file and {FETCH}",
         )

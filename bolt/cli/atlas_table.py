@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from bolt.atlases.description import (
     ATLAS_DIR,
+    FETCH,
     atlas_folder,
     describe_atlas,
     find_image,
@@ -66,7 +67,7 @@ def _image(name: str, about: AtlasFile, paths: Paths) -> str:
 
 
 def _not_found(about: AtlasFile, image: AtlasImage) -> str:
-    download = "run `snakemake resources`, or " if image.url else ""
+    download = f"{FETCH}, or " if image.url else ""
     return f"not found: {download}put {image.file} into the folder that {ATLAS_DIR} names (from {about.source})"
 
 

@@ -21,6 +21,7 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_text, read_yaml, write_text
 from bolt.io.names import is_name
 from bolt.io.people import known_values
+from bolt.io.places import WRITTEN_BY_BOLT
 
 SCHEMA = "# yaml-language-server: $schema={root}/config/schemas/{kind}.json\n"
 ABOUT = {
@@ -31,8 +32,7 @@ ABOUT = {
 }
 """Keys of a dataset, and what tables of participants call these columns."""
 MOST_CLASSES = 10
-MARK_START = "# You may edit this file: `bolt` then uses it as it is (checksum of what it wrote: "
-MARK = MARK_START + "{}).\n"
+MARK = WRITTEN_BY_BOLT + "{}).\n"
 log = logging.getLogger("bolt")
 
 
@@ -202,7 +202,9 @@ def _participants_named(wanted: list[str], table: pd.DataFrame, key: str, path: 
     return [known[name.removeprefix("sub-")] for name in wanted]
 
 
-def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Path, Config, Dataset]:
+def write_study(
+    folder: Path, name: str, data: Path, wishes: Wishes, *, scratch: Path | None = None
+) -> tuple[Path, Config, Dataset]:
     """Write ``<folder>/<name>.yaml`` and ``<folder>/datasets/<name>.yaml``, unless they were edited since.
 
     Parameters
@@ -213,6 +215,8 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
     data : Path
         As for `dataset_of`.
     wishes : Wishes
+    scratch : Path, optional
+        For a dry run: another folder, in which the files are written if those in `folder` would change.
 
     Returns
     -------
@@ -242,19 +246,20 @@ def write_study(folder: Path, name: str, data: Path, wishes: Wishes) -> tuple[Pa
     for model in config.models:
         configuration.load_model(model)
     described = dataset.model_dump(mode="json", exclude_unset=True, exclude={"name"})
-    root = ROOT.resolve()
-    about = folder / "datasets" / f"{name}.yaml"
-    _write(
-        about,
-        "dataset",
-        described,
-        f"# What `bolt` found in {_quoted(str(data))}.\n",
-        root,
-    )
-    place = folder / f"{name}.yaml"
-    run = f"# Run it: snakemake --cores 8 --configfile {place.name} --snakefile {root}/Snakefile\n"
+    root, place, about = ROOT.resolve(), Path(f"{name}.yaml"), Path("datasets", f"{name}.yaml")
+    found = f"# What `bolt` found in {_quoted(str(data))}.\n"
+    run = f"# Run it: snakemake --cores 8 --configfile {place} --snakefile {root}/Snakefile\n"
     run += f"# All keys: {root}/config/config.yaml\n"
-    _write(place, "config", keys, run, root)
+    texts = {
+        about: _text(folder / about, "dataset", described, found, root),
+        place: _text(folder / place, "config", keys, run, root),
+    }
+    if scratch is not None and any(_present(folder / file) not in (None, text) for file, text in texts.items()):
+        folder = scratch
+    for file, text in texts.items():
+        if _present(folder / file) != text:  # an equal file keeps its time
+            write_text(text, folder / file)
+    place, about = folder / place, folder / about
     return place, parse(Config, read_yaml(place), place), parse(Dataset, read_yaml(about) | {"name": name}, about)
 
 
@@ -272,18 +277,20 @@ def _outer(data: Path, dataset: Dataset) -> int | None:
     return smallest if 2 <= smallest < Config.model_fields["folds"].default.outer else None
 
 
-def _write(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> None:
-    """Write a YAML file with its schema and a comment; an equal one keeps its time, an edited one is kept."""
+def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> str:
+    """Return a YAML file with its schema and a comment, or the one at `path` if it was edited since."""
     body = "".join(f"{key}: {_quoted(value)}\n" for key, value in keys.items())
-    text = SCHEMA.format(root=root, kind=kind) + comment + MARK.format(_digest(body)) + body
-    present = path.read_text(encoding="utf-8") if path.is_file() else None
-    if present not in (None, text):
-        written = str(present).partition(MARK_START)[2].partition("\n")[2]
-        if MARK.format(_digest(written)) not in str(present):
+    present = _present(path)
+    if present is not None:
+        written = present.partition(WRITTEN_BY_BOLT)[2].partition("\n")[2]
+        if MARK.format(_digest(written)) not in present:
             log.warning("%s was edited and is used as it is; delete it to have it written again", path)
-            return
-    if present != text:
-        write_text(text, path)
+            return present
+    return SCHEMA.format(root=root, kind=kind) + comment + MARK.format(_digest(body)) + body
+
+
+def _present(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def _digest(text: str) -> str:

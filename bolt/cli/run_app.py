@@ -14,8 +14,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bolt.cli.check import show
 from bolt.cli.new_study import name_of, write_study
@@ -26,6 +26,7 @@ from bolt.config.layout import Layout
 from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
+from bolt.io.places import use_writable_folders
 from bolt.workflow.lock import SHARED
 
 log = logging.getLogger("bolt")
@@ -56,12 +57,20 @@ def run_app(options: argparse.Namespace) -> int:
     wishes = _wishes(options)
     name = options.name or name_of(options.bids_dir)
     options.output_dir.mkdir(parents=True, exist_ok=True)
-    place, config, dataset = write_study(options.output_dir, name, options.bids_dir, wishes)
+    with TemporaryDirectory(prefix="bolt-") as scratch:
+        place, config, dataset = write_study(
+            options.output_dir, name, options.bids_dir, wishes, scratch=Path(scratch) if options.dry_run else None
+        )
+        return _run_level(options, place, config, dataset)
+
+
+def _run_level(options: argparse.Namespace, place: Path, config: Config, dataset: Dataset) -> int:
+    """Run the level that was asked for, of the configuration in a file."""
     layout = Layout(config)
-    if options.dry_run:
-        with chdir(options.output_dir):  # the configuration's relative paths begin there
-            if status := show(Path(place.name), fetch=options.fetch, learns=options.level == "group"):
-                return status
+    if options.dry_run and (
+        status := show(place, folder=options.output_dir, fetch=options.fetch, learns=options.level == "group")
+    ):
+        return status
     if options.fetch and (status := _snakemake(options, place, ["resources"])):
         return status
     if options.level == "group":
@@ -127,6 +136,7 @@ def call_workflow(
     folder: Path, configuration: Path, arguments: Sequence[str], cores: int | None, *, shared: bool = False
 ) -> int:
     """Call Snakemake in a folder, and return its exit status; all cores by default."""
+    use_writable_folders(folder / "work")
     command = [sys.executable, "-m", "snakemake", *arguments, "--snakefile", str(ROOT / "Snakefile")]
     command += ["--directory", str(folder), "--configfile", str(configuration.resolve())]
     command += ["--cores", str(cores or os.cpu_count() or 1)]

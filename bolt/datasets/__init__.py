@@ -23,7 +23,7 @@ from bolt.config.layout import folder_of
 from bolt.datasets.institutions import similar_sites_note
 from bolt.datasets.participants import INDEX, check_labels, exclude
 from bolt.io.errors import DataError
-from bolt.io.names import FOLDER, RULE, is_name
+from bolt.io.names import BRACES, FOLDER, RULE, is_name
 
 log = logging.getLogger("bolt")
 COLUMNS = {
@@ -124,7 +124,7 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
 
 def _exclude_invalid_names(table: pd.DataFrame) -> None:
     """Exclude scans whose names or folders cannot be part of paths and commands."""
-    for row, scan in table[["scan_id", "kind", "t1w"]].iterrows():
+    for row, scan in table[["scan_id", "kind", "bold", "t1w"]].iterrows():
         folders = [folder_of(str(scan.scan_id)), folder_of(str(scan.t1w))] if scan.kind == "raw" else []
         folders = folders[: 1 + isinstance(scan.t1w, str)]
         if not is_name(scan.scan_id):
@@ -132,3 +132,5 @@ def _exclude_invalid_names(table: pd.DataFrame) -> None:
         elif not all(re.fullmatch(FOLDER, folder) for folder in folders):
             reason = "labels of subjects and sessions must be letters and digits in BIDS names. Rename the files"
             exclude(table, row, reason)
+        elif BRACES.search(f"{scan.bold}{scan.t1w}"):
+            exclude(table, row, "braces in the path of a file, which Snakemake takes for wildcards. Rename it")

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from bids import BIDSLayout, BIDSLayoutIndexer
-from bids.exceptions import BIDSDerivativesValidationError, BIDSValidationError
 from pathspec import GitIgnoreSpec
 
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing
 from bolt.datasets.participants import without_image as without_image
 from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json
 from bolt.io.sidecars import metadata_of
 from bolt.io.text import shorten_list
 from bolt.io.volumes import check_image
@@ -81,17 +81,19 @@ def open_layout(path: Path, *, derivative: bool = False) -> BIDSLayout:
             where=path,
             hint='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
         )
+    about = read_json(Path(path) / "dataset_description.json")
+    made_by = about.get("GeneratedBy", []) if isinstance(about, dict) else None
+    tools = [*made_by, about.get("PipelineDescription", {})] if isinstance(made_by, list) else [None]
+    if not all(isinstance(tool, dict) for tool in tools):
+        raise DataError(
+            "not what BIDS calls a description of a dataset",
+            where=Path(path) / "dataset_description.json",
+            hint='Expected {"Name": "…", …}, of derivatives with "GeneratedBy": [{"Name": "fMRIPrep"}]',
+        )
     listed = Path(path) / ".bidsignore"
     ignored = listed.read_text(errors="replace").splitlines() if listed.is_file() and not derivative else []
     indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=[_Outside(ignored)])
-    try:
-        return BIDSLayout(path, indexer=indexer, is_derivative=derivative)
-    except (BIDSValidationError, BIDSDerivativesValidationError):
-        raise DataError(
-            "it does not state which software made these images",
-            where=Path(path) / "dataset_description.json",
-            hint='Add "GeneratedBy": [{"Name": "fMRIPrep"}]',
-        ) from None
+    return BIDSLayout(path, validate=False, indexer=indexer, is_derivative=derivative)
 
 
 class _Outside:

@@ -295,7 +295,7 @@ def require_classes(usable: pd.DataFrame, dataset: Dataset, where: str | Path) -
         raise DataError(
             "the dataset has no label, so there is nothing to predict",
             where=where,
-            hint="Set 'label' in the dataset's file; `snakemake series` needs none",
+            hint="Set 'label' in the dataset's file; the target 'series' (bolt run: participant) needs none",
         )
     if dataset.classes is None and usable.label.nunique() < 2:
         raise DataError(f"all usable scans have the same {dataset.label}: nothing to predict", where=where)

@@ -117,8 +117,8 @@ def check_choices(config: Config, rows: Rows) -> str:
             f"no search has chosen values for model {wanted} (in {Layout(config).shared_choice('<model>').parent}), so "
             "'search: use' would train the values of config/models",
             where="search: use",
-            hint="First run, for every dataset: "
-            f"snakemake search --config 'search={{scheme: shared, models: [{wanted}]}}'",
+            hint="First ask for the target 'search', for every dataset, with "
+            f"--config 'search={{scheme: shared, models: [{wanted}]}}'",
         )
     used = ", ".join(name for name in models if name not in lacking)
     own = f"; {', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} those of config/models" if lacking else ""

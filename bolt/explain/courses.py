@@ -110,7 +110,7 @@ def read_courses(cache: Any, run: Path, folds: Sequence[int], volumes_of: Volume
                     f"importance of {scan} under untrained models is missing, without which position in the scan would "
                     "count as an effect of the task",
                     where=run / f"fold-{fold}" / f"{UNTRAINED}.tsv",
-                    hint="Explain the fold again: snakemake --forcerun explain_fold",
+                    hint="Delete the file and run again",
                 )
             task, number = (value if isinstance(value := row.get(key), str) else "" for key in ("task", "run"))
             volumes = volumes_of(scan, len(weights))

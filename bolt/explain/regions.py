@@ -172,7 +172,7 @@ def roi_weights(
     if controls is not None and controls.shape != (len(SIGN_CONTROLS), *coefficients.shape):
         raise DataError(
             f"coefficients of controls have shape {controls.shape}, those of important volumes {coefficients.shape}",
-            hint="Run the landmark regressions again: bolt landmarks",
+            hint="Delete the file and run again",
         )
     mean = coefficients.mean(axis=0, dtype=float)
     spread = coefficients.std(axis=0, dtype=float)
@@ -275,7 +275,7 @@ def write_regions(
     weights, controls = np.load(coefficients, allow_pickle=False), coefficients.with_name("coefficients_controls.npy")
     if not holds_something(controls):
         what = "file not found: regressions on control volumes, with which the sign of weights is compared"
-        raise DataError(what, where=controls, hint="Run the landmark regressions again: bolt landmarks")
+        raise DataError(what, where=controls, hint="Delete the file and run again")
     table = roi_weights(weights, rois, classes, fraction, odds_ratio, np.load(controls, allow_pickle=False))
     names = map_names(classes, atlas, space)
     labels = image if image is None or len(image.shape) == 3 else strongest(image)

@@ -94,7 +94,7 @@ def read_controls(run_fold: Path) -> dict[str, list[NDArray[np.floating]]]:
         raise DataError(
             "file not found: the importance of the wrong and of a fixed class, with which landmarks are compared",
             where=file,
-            hint="Explain the fold again: bolt explain",
+            hint="Delete the importance.tsv beside it and run again",
         )
     table, rows = read_table(run_fold / "importance.tsv"), np.load(file, allow_pickle=False)
     places = list(zip(table["offset"], table["length"], strict=True))

@@ -15,6 +15,7 @@ FOLDER = r"sub-[a-zA-Z0-9]+(/ses-[a-zA-Z0-9]+)?"
 PREFIX = FOLDER.replace("/", "_")
 PLACE = r"/?[\w.][\w./+@%=:,-]*"
 """A path that can be given to commands."""
+BRACES = re.compile("[{}]")
 MAX_BYTES = 120
 """Of a name: file names have at most 255 bytes, and files made from a scan add up to 100 to its name."""
 PATH_RULE = "Use only letters, digits and /._+-@%=:, without spaces"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 from pathlib import Path
 
 from bolt.io.errors import ConfigError
@@ -19,6 +20,9 @@ INSTALLED = PACKAGE / "_project"
 
 ROOT = PACKAGE.parent if (PACKAGE.parent / "Snakefile").is_file() else INSTALLED
 """The workflow's base directory: the folder that holds `config/`, `atlases/`, `workflow/` and the Snakefile."""
+
+WRITTEN_BY_BOLT = "# You may edit this file: `bolt` then uses it as it is (checksum of what it wrote: "
+"""Line of the files that `bolt init` and `bolt run` write."""
 
 PLANNED_BY = "BOLT_PACKAGE"
 """Variable in which the workflow's jobs get the package of the process that planned them."""
@@ -70,11 +74,77 @@ def link_package(work: Path) -> None:
         link.symlink_to(PACKAGE)
 
 
-def snakemake_command(config: Path, *targets: str) -> str:
-    """Return the command that runs the workflow from the working folder, for messages."""
+def use_writable_folders(work: Path) -> None:
+    """Let this process and its children use a cache and a folder for temporary files that can be written.
+
+    On compute nodes the home folder may be read-only or full, and Snakemake keeps its cache there.
+
+    Parameters
+    ----------
+    work : Path
+        Folder of the run's intermediate files, which then holds the cache.
+
+    Raises
+    ------
+    ConfigError
+        There is no folder for temporary files.
+    """
+    try:
+        os.environ["TMPDIR"] = tempfile.gettempdir()  # the first of TMPDIR, /tmp and others that takes a file
+    except OSError as error:
+        raise ConfigError(f"no temporary files: {error.strerror}", hint="Set TMPDIR to a folder with space") from None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache) as probe:
+            probe.write(bytes(4096))
+    except OSError:
+        os.environ["XDG_CACHE_HOME"] = str(work.absolute() / "cache")
+
+
+def folder_of_run(config: Path) -> Path:
+    """Return the folder in which the relative paths of a configuration begin.
+
+    Parameters
+    ----------
+    config : Path
+
+    Returns
+    -------
+    Path
+        Of a file that `bolt` wrote: its own. Of the configuration that a run keeps among its results: that which holds
+        the results. Else the working folder.
+    """
+    from bolt.io.yaml_text import parse_yaml  # `bolt --help` starts without yaml
+
+    if not config.is_file():
+        return Path.cwd()
+    text, path = config.read_text(encoding="utf-8", errors="replace"), config.resolve()
+    if WRITTEN_BY_BOLT in text:
+        return path.parent
+    keys = parse_yaml(text, config)
+    paths = keys.get("paths")
+    results = paths.get("results", "results") if isinstance(paths, dict) else "results"
+    kept = Path(str(results)) / Path(str(keys.get("dataset"))).stem / "config.yaml"
+    return path.parents[len(kept.parts) - 1] if path.parts[-len(kept.parts) :] == kept.parts else Path.cwd()
+
+
+def snakemake_command(config: Path, *targets: str, folder: Path | None = None) -> str:
+    """Return the command that runs the workflow, for messages.
+
+    Parameters
+    ----------
+    config : Path
+    *targets : str
+    folder : Path, optional
+        In which it works; without one, that of the configuration (`folder_of_run`).
+    """
     words = ["snakemake", *targets, "--cores", "1" if targets else "8", "--configfile", str(config)]
     if not Path("Snakefile").is_file():
         words += ["--snakefile", str(ROOT / "Snakefile")]
+    folder = folder or folder_of_run(config)
+    if folder != Path.cwd():
+        words += ["--directory", str(folder)]
     return shlex.join(words)
 
 

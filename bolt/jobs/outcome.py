@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import signal
 import sys
 import time
@@ -16,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from bolt import BEGUN
-from bolt.config import ROOT
 from bolt.io.credentials import show_exception
 from bolt.io.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_json, write_status
 from bolt.io.integrity import require_outputs
+from bolt.io.places import snakemake_command
 from bolt.io.resource_errors import MORE_MEMORY, disk_shortage, explain_shortages, memory_shortage
 from bolt.jobs.crash_report import report_path, write_report
 from bolt.jobs.limits import PAUSE, Limits
@@ -212,9 +211,7 @@ class Outcome:
 
 def repeat_command(output: Path, config: Path) -> str:
     """Return the command that repeats the job behind an output, without the jobs that depend on it."""
-    shipped = ROOT / "Snakefile"
-    snakefile = "" if Path("Snakefile").resolve() == shipped else f"--snakefile {shlex.quote(str(shipped))} "
-    return f"snakemake --cores 1 {snakefile}--configfile {config} --force {output}"
+    return snakemake_command(config.absolute(), "--force", str(output), folder=Path.cwd())
 
 
 def warnings_in(work: Callable[[], None]) -> list[str]:

@@ -10,14 +10,14 @@ from bolt.atlases.description import describe_atlas, known_atlases
 from bolt.atlases.spaces import carried_from, find_transform, refuse_space, serves
 from bolt.config import Config, Dataset, Model, nearest
 from bolt.config.study import Study
-from bolt.datasets import COLUMNS, source_of, subjects_table
+from bolt.datasets import COLUMNS, own_tables, source_of, subjects_table
 from bolt.datasets.institutions import check_institutions
 from bolt.datasets.participants import read_series_table
 from bolt.explain.explainable import can_be_explained
 from bolt.io.disk_space import require_space
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_text
-from bolt.io.names import PATH_RULE, RULE, is_name, is_path
+from bolt.io.names import BRACES, PATH_RULE, RULE, is_name, is_path
 from bolt.io.people import known_values
 from bolt.io.series_files import check_rois, read_series
 from bolt.models.registry import check_model
@@ -37,7 +37,7 @@ def check_names(config: Config, dataset: Dataset) -> None:
         Unknown atlas, model, hyper-parameter, covariate, denoising or registration; an atlas in another space; a tool
         that is not installed.
     """
-    _check_paths(config)
+    _check_paths(config, dataset)
     require_tools(config.watch)
     _check_masked_task(config, dataset)
     _check_sanity_fold(config, dataset)
@@ -50,8 +50,12 @@ def check_names(config: Config, dataset: Dataset) -> None:
     _check_folds(config)
 
 
-def _check_paths(config: Config) -> None:
+def _check_paths(config: Config, dataset: Dataset) -> None:
     """Refuse names that cannot be parts of paths and commands, and two atlases of one name."""
+    for path in (dataset.path, subjects_table(dataset, config), *own_tables(dataset)):
+        if BRACES.search(str(path)):
+            hint = "Rename it, or link it under another name"
+            raise ConfigError("braces in a path, which Snakemake takes for wildcards", where=path, hint=hint)
     for key, name in _names_of_paths(config):
         if not (is_path if isinstance(name, Path) else is_name)(name):
             raise ConfigError(
@@ -83,7 +87,7 @@ def _check_preprocessing(config: Config, dataset: Dataset) -> None:
             f"dataset '{dataset.name}' provides ROI series, which are used as they are: denoising "
             f"'{denoise.name}' would change nothing",
             where="configuration",
-            hint="Set 'denoise' to none, and denoise the series before (bolt parcellate IMAGE --denoise, for example)",
+            hint="Set 'denoise' to none, and denoise the series before (bolt parcellate makes them with --denoise)",
         )
     if denoise.strategy == "ica_aroma" and raw:
         raise ConfigError(
@@ -178,7 +182,7 @@ def check_learning(config: Config, dataset: Dataset) -> None:
         raise ConfigError(
             f"dataset '{dataset.name}' has no label, so there is nothing to learn",
             where="configuration",
-            hint="Set 'label' in the dataset's file, or ask for its series alone: snakemake series",
+            hint="Set 'label' in the dataset's file; the target 'series' (bolt run: participant) needs none",
         )
     table = subjects_table(dataset, config) if dataset.source in TABLE_OF_SUBJECTS else None
     if table is None or not table.is_file():

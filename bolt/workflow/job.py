@@ -21,6 +21,7 @@ from bolt.datasets import TEXT_COLUMNS, source_of
 from bolt.experiments.entries import experiment_models
 from bolt.io.errors import DataError
 from bolt.io.files import WRITTEN, atomic, read_table, write_json
+from bolt.io.places import folder_of_run
 from bolt.jobs.limits import limits
 from bolt.jobs.outcome import Outcome, repeat_command
 from bolt.jobs.provenance import Inputs, provenance
@@ -41,6 +42,25 @@ def chosen_config(given: Path | None) -> Path:
     return given or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
 
 
+def enter_folder_of_run(options: argparse.Namespace) -> Path:
+    """Go where the relative paths of a command's configuration begin, and return the file (`chosen_config`).
+
+    Parameters
+    ----------
+    options : Namespace
+        Its paths, which begin in the working folder, become absolute if that is another folder.
+    """
+    file = chosen_config(options.config)
+    folder = folder_of_run(file)
+    if folder == Path.cwd():
+        return file
+    for name, value in vars(options).items():
+        if isinstance(value, Path):
+            setattr(options, name, value.absolute())
+    os.chdir(folder)
+    return options.config
+
+
 class Job:
     """What the function of a stage is given.
 
@@ -53,7 +73,7 @@ class Job:
     def __init__(self, options: argparse.Namespace) -> None:
         WRITTEN.clear()  # what an earlier job of this process wrote is not this one's
         self.options = options
-        self.config_file = chosen_config(options.config)
+        self.config_file = enter_folder_of_run(options)
         config = configuration.load_config(self.config_file)
         dataset = configuration.load_dataset(getattr(options, "dataset", None) or config.dataset)
         self.study = Study(config, dataset)

@@ -211,7 +211,7 @@ def _templates(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
     else:
         yield (
             "template",
-            f"{space}: not found; the run fetches it from TemplateFlow, or run `snakemake resources` first",
+            f"{space}: not found; the run fetches it from TemplateFlow, as the target 'resources' does first",
         )
 
 

@@ -14,7 +14,7 @@ from bolt.config.own_files import with_own_files
 from bolt.experiments.checks import check_choices, check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
-from bolt.io.places import PACKAGE, PLANNED_BY, import_path
+from bolt.io.places import PACKAGE, PLANNED_BY, import_path, use_writable_folders
 from bolt.jobs.limits import LIMITED
 from bolt.jobs.outcome import ATTEMPTS
 from bolt.training.tuning.space import check_search
@@ -51,6 +51,7 @@ def start(
     """
     try:
         run, notes = read_run(raw, configfiles, targets)
+        use_writable_folders(run.layout.work)
         if not checked:
             for note in (*notes, *run.notes, *carried_atlases(run.study)):
                 print(note, file=sys.stderr)

@@ -144,7 +144,7 @@ def test_uncompressed_images_are_found(tmp_path):
 def test_missing_image_lists_all_three_ways(tmp_path):
     with pytest.raises(DataError) as caught:
         load_atlas("schaefer400", atlas_dir=tmp_path, templateflow_home=tmp_path)
-    for way in ("BOLT_ATLAS_DIR", "TemplateFlow home", "snakemake resources", "Schaefer2018_400Parcels"):
+    for way in ("BOLT_ATLAS_DIR", "TemplateFlow home", "the target 'resources'", "Schaefer2018_400Parcels"):
         assert way in caught.value.hint
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from bolt.atlases import spaces
-from bolt.atlases.description import describe_atlas
+from bolt.atlases.description import FETCH, describe_atlas
 from bolt.atlases.image import load_atlas
 from bolt.atlases.spaces import serves, transform_name
 from bolt.atlases.transforms import read_composite, resample_labels
@@ -242,7 +242,7 @@ def test_without_its_transform_an_atlas_is_not_carried(tmp_path, home):
     own = write_own(tmp_path / "own")
     with pytest.raises(DataError, match=f"from {SIX} to {NINE} is missing") as caught:
         load_atlas(own, space=NINE)
-    assert "snakemake resources" in caught.value.hint and str(home) in str(caught.value)
+    assert FETCH[1:] in caught.value.hint and str(home) in str(caught.value)
     with pytest.raises(DataError, match="is in MNI152NLin6Asym, but the image is in MNIInfant") as caught:
         load_atlas(own, space="MNIInfant")
     assert f"--output-spaces {SIX}" in caught.value.hint

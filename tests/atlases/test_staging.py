@@ -82,7 +82,7 @@ def family(tmp_path, monkeypatch):
 
 def test_a_member_is_staged_with_its_labels_and_its_checksum_recorded(family, tmp_path):
     site, folder, stem = family
-    with pytest.raises(DataError, match=r"no table of labels.*BOLT_ATLAS_DIR.*snakemake resources.*labels|order.txt"):
+    with pytest.raises(DataError, match=r"no table of labels.*BOLT_ATLAS_DIR.*target 'resources'.*labels|order.txt"):
         load_atlas("schaefer200_17")
     stage_atlas("schaefer200_17")
     atlas = load_atlas("schaefer200_17")

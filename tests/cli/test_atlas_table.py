@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from bolt.atlases import description
-from bolt.atlases.description import ATLASES, known_atlases
+from bolt.atlases.description import ATLASES, FETCH, known_atlases
 from bolt.cli.main import main
 from bolt.io.files import write_yaml
 
@@ -47,7 +47,7 @@ def test_where_an_image_is_and_how_to_get_one(capsys, tmp_path, monkeypatch):
     table = rows(capsys, "--config", str(tmp_path / "config.yaml"))
     assert table["cc200"][3] == str(images / "PCP_CC200_3mm.nii.gz")
     missing = table["schaefer200"][3]
-    assert missing.startswith("not found: run `snakemake resources`, or put Schaefer2018_200Parcels_7Networks_order")
+    assert missing.startswith(f"not found: {FETCH}, or put Schaefer2018_200Parcels_7Networks_order")
     assert "BOLT_ATLAS_DIR" in missing and "https://github.com/ThomasYeoLab/CBIG" in missing
     monkeypatch.setenv("BOLT_ATLAS_DIR", str(images))
     assert rows(capsys)["cc200"][3] == str(images / "PCP_CC200_3mm.nii.gz")
@@ -62,4 +62,4 @@ def test_an_image_counts_only_with_its_table_of_labels(capsys, tmp_path, monkeyp
     labels.write_text("1\t7Networks_LH_Vis_1\t120\t18\t131\t0\n2\t7Networks_RH_Vis_1\t120\t18\t131\t0\n")
     row = rows(capsys)["schaefer200"]
     assert row[:2] == ["2", "MNI152NLin6Asym, MNI152NLin2009cAsym"]
-    assert row[3].startswith(f"MNI152NLin6Asym: {tmp_path / image}; MNI152NLin2009cAsym: not found: run `snakemake res")
+    assert row[3].startswith(f"MNI152NLin6Asym: {tmp_path / image}; MNI152NLin2009cAsym: not found: {FETCH[:8]}")

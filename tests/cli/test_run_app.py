@@ -28,7 +28,7 @@ from tests.fake_bids import write_bids
 from tests.fake_fmriprep import write_fmriprep
 from tests.forks import jobs_as_forks
 from tests.kills import differences
-from tests.snake import TINY_MODEL
+from tests.snake import TINY_MODEL, series_dataset
 
 
 @pytest.fixture
@@ -360,6 +360,33 @@ def test_settings_of_the_dataset_reach_its_file_and_edits_of_it_are_kept(tmp_pat
     about = yaml.safe_load(file.read_text())
     assert (about["tr"], about["tr_conflict"]) == (2.5, "header")
     assert f"{file} was edited and is used as it is" in caplog.text
+
+
+def test_a_dry_run_changes_no_file(tmp_path, called):
+    """Where it would, it looks at a copy."""
+    series_dataset(tmp_path)
+    out = tmp_path / "o"
+    options = [
+        tmp_path / "series/scans.tsv",
+        out,
+        "group",
+        "--label",
+        "dx",
+        "--model",
+        "svm",
+        "--atlas",
+        "dosenbach160",
+    ]
+    assert run(*options, "-n") == 0
+    edited = out / "datasets/scans.yaml"
+    edited.write_text(edited.read_text() + "tr: 2.5\n")
+    files = {path: path.read_bytes() for path in (out / "scans.yaml", edited)}
+    assert run(*options, "--set", "seeds=[3]", "-n") == 0
+    assert files == {path: path.read_bytes() for path in out.rglob("*.yaml")}
+    (_, (command, _)) = called
+    looked_at = Path(command[command.index("--configfile") + 1])
+    assert looked_at.name == "scans.yaml" and looked_at.parent != out
+    assert command[command.index("--directory") + 1] == str(tmp_path / "o")
 
 
 def test_tables_beside_a_link_are_preferred_to_those_beside_its_target(tmp_path, monkeypatch):

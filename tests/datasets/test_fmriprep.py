@@ -289,7 +289,7 @@ def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_fact
     said = capsys.readouterr().err
     assert f"not in MNI152NLin6Asym ('preprocess: space') but in {NINE}: {NINE} is used" in said
     assert f"atlas 'aal116' has no image in {NINE}: that in MNI152NLin6Asym is carried over" in said
-    assert "is missing. Run `snakemake resources`" in said
+    assert "is missing. Fetch it (bolt run" in said
     assert run.layout.variant.startswith(NINE)
     assert load_config(run.save_config()).preprocess.space == NINE
 

@@ -72,7 +72,7 @@ def test_the_wrong_and_a_fixed_class_are_explained_too(fold: tuple) -> None:
             np.testing.assert_allclose(controls[name][i], expected, rtol=1e-4, atol=1e-7)
         assert not np.allclose(controls["wrong class"][i], weights[i], rtol=1e-3)
     (folder / "importance_controls.npy").unlink()
-    with pytest.raises(DataError, match="Explain the fold again"):
+    with pytest.raises(DataError, match="Delete the importance.tsv beside it"):
         read_controls(folder)
 
 

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from bolt.cli.main import main
 from bolt.io import places
+from bolt.io.errors import ConfigError
 from bolt.workflow.start import shell_prefix
 
 
@@ -77,3 +79,25 @@ def test_a_snakefile_of_another_copy_is_refused(tmp_path):
     with pytest.raises(SystemExit, match=refused) as refusal:
         places.refuse_other_snakefile(tmp_path)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_cache_that_cannot_be_written_moves_to_the_work_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    places.use_writable_folders(tmp_path / "work")
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "cache") and not list((tmp_path / "cache").iterdir())
+    assert os.path.isdir(os.environ["TMPDIR"])  # the next that takes a file
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    places.use_writable_folders(tmp_path / "work")
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "work/cache")
+
+
+def test_temporary_files_need_some_folder(tmp_path, monkeypatch):
+    def none_found():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_found)
+    with pytest.raises(ConfigError, match="No usable temporary directory found. Set TMPDIR to a folder with space"):
+        places.use_writable_folders(tmp_path)

@@ -1,6 +1,7 @@
 """`bolt check`: what a run would find and take, and what is missing."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,9 @@ import yaml
 
 from bolt.cli.main import main
 from bolt.config import ROOT
+from bolt.io.files import read_table, read_yaml
+from bolt.workflow.start import start
+from tests.fake_bids import bold_path, save_bold
 from tests.snake import series_dataset, write_yaml
 from tests.workflow.test_dag import bids_config
 
@@ -89,7 +93,7 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, cap
     assert "no label image for atlas 'own'. Either put own.nii.gz" in image and "our website" in image
     assert "A run can start" not in written.out
     resources = f"snakemake resources --cores 1 --configfile {config}"
-    assert (resources in written.err) == ("snakemake resources" in image)
+    assert (resources in written.err) == ("target 'resources'" in image)
 
 
 def test_the_template_is_found_without_templateflow(tmp_path, monkeypatch, capsys):
@@ -140,3 +144,98 @@ def test_series_of_another_atlas_are_no_start(tmp_path, monkeypatch, capsys):
     for path in (tmp_path / "series").glob("*.npy"):
         np.save(path, np.load(path)[:, :116])
     assert screen(capsys, config)[0] == 2
+
+
+def spoil_bids(folder, what):
+    """Spoil something of the raw data of `bids_config`."""
+    import pandas as pd
+
+    bids = folder / "bids"
+    func, people = bids / "sub-01/func", bids / "participants.tsv"
+    table = pd.read_csv(people, sep="\t", dtype=str)
+    sidecar, image = func / "sub-01_task-rest_bold.json", bold_path(bids, "sub-01")
+    if what == "task":
+        write_yaml(folder / "own.yaml", yaml.safe_load((folder / "own.yaml").read_text()) | {"tasks": ["motor"]})
+    elif what in table:
+        table.assign(**{what: ["NA", *table[what][1:]]}).to_csv(people, sep="\t", index=False)
+    elif what == "everybody":
+        table.assign(participant_id=[f"x{i}" for i in range(8)]).to_csv(people, sep="\t", index=False)
+    elif what == "too few":
+        table[:4].to_csv(people, sep="\t", index=False)
+    elif what == "stranger":
+        people.write_text(people.read_text() + "sub-99\tpatient\tA\t20\tF\n")
+    elif what == "phase":
+        shutil.copy(image, func / "sub-01_task-rest_part-phase_bold.nii.gz")
+    elif what == "cut off":
+        image.write_bytes(image.read_bytes()[:40])
+    elif what == "short":
+        save_bold(image, np.ones((4, 4, 4, 3), np.int16))
+    elif what == "braces":
+        bids.rename(folder / "b{i}ds")
+        write_yaml(folder / "own.yaml", yaml.safe_load((folder / "own.yaml").read_text()) | {"path": "b{i}ds"})
+    else:
+        sidecar.write_text(
+            {"not JSON": "{", "other TR": '{"RepetitionTime": 3}', "uneven": '{"VolumeTiming": [0]}'}[what]
+        )
+
+
+def spoil_series(folder, what):
+    """Spoil something of the table of `series_dataset`."""
+    import pandas as pd
+
+    path = folder / "series/scans.tsv"
+    table = pd.read_csv(path, sep="\t", dtype=str)
+    if what == "every file":
+        table["file"] = "x" + table["file"]
+    elif what == "braces":
+        (path.parent / table["file"][0]).rename(path.parent / "a{b}.npy")
+        table.loc[0, "file"] = "a{b}.npy"
+    else:
+        table.loc[0, what] = {"file": "gone.npy", "dx": "-9999"}[what]
+    table.to_csv(path, sep="\t", index=False)
+
+
+BIDS = [
+    "task",
+    "diagnosis",
+    "participant_id",
+    "everybody",
+    "too few",
+    "stranger",
+    "phase",
+    "cut off",
+    "short",
+    "braces",
+]
+BIDS += ["not JSON", "other TR", "uneven"]
+FAULTS = [(bids_config, spoil_bids, what) for what in BIDS]
+FAULTS += [(series_dataset, spoil_series, what) for what in ("every file", "file", "dx", "braces")]
+
+
+@pytest.mark.parametrize(("make", "spoil", "what"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
+def test_what_the_screen_shows_is_what_the_run_does(tmp_path, monkeypatch, capsys, make, spoil, what):
+    """The same refusals, and of each scan that is not used the same reason."""
+    monkeypatch.chdir(tmp_path)
+    config = make(tmp_path)
+    spoil(tmp_path, what)
+    status, facts, written = screen(capsys, config)
+    try:
+        run = start(read_yaml(config), [config])
+        ran = main(["index", "--config", str(config), "--minimum-volumes", str(run.minimum_volumes())])
+        refusal = capsys.readouterr().err
+    except SystemExit as stopped:
+        ran, refusal = 2, str(stopped)
+    assert status == ran
+    if status:
+        first = re.search(r"^  1\. (.*)", written.err, re.MULTILINE)[1]
+        assert first in refusal
+        return
+    scans = read_table(run.layout.scans)
+    unused = scans[scans.exclude_reason.notna()]
+    assert facts["scans"].startswith(f"{len(scans) - len(unused)} of {len(scans)}, of ")
+    shown = facts.get("not used", "")
+    assert all(
+        scan in shown and " ".join(reason.split()) in shown
+        for scan, reason in unused[["scan_id", "exclude_reason"]].values
+    )
+    assert len(unused)

@@ -48,7 +48,7 @@ WRONG = [
     ("one number", lambda folder: (changed(folder, classes=None), table(folder, lambda t: t.assign(dx=1))), "same dx"),
     ("column twice", lambda folder: table(folder, lambda t: pd.concat([t, t.dx], axis=1)), "duplicate columns: dx"),
     ("atlas", other_rois, "116 ROIs, but atlas 'dosenbach160' has 160.*or --atlas.* 116 ROIs: aal116"),
-    ("no label", lambda folder: changed(folder, label=None), "has no label.*snakemake series"),
+    ("no label", lambda folder: changed(folder, label=None), "has no label.*the target 'series'"),
 ]
 
 

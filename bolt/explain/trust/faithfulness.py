@@ -111,7 +111,7 @@ def read_folds(run: Path, folds: Sequence[int]) -> tuple[pd.DataFrame, NDArray[n
                 f"curves of {arrays[-1].shape[1]} orders of the volumes, but {len(ORDERS)} are compared: they were "
                 "written by another version",
                 where=folder / f"{CURVES}.npy",
-                hint="Delete the file and run again: bolt faithfulness-fold",
+                hint="Delete the file and run again",
             )
         if arrays[-1].shape[1:] != arrays[0].shape[1:] or len(arrays[-1]) != len(tables[-1]):
             raise DataError(

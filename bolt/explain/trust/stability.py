@@ -251,12 +251,12 @@ def _weights(run: ModelRun, folds: Sequence[int]) -> dict[int, NDArray[np.floati
     """Return the regression weights (classes, rois) of each fold."""
     path, done = run.explanation / "coefficients.npy", explained_folds(run.folder, folds)
     if not path.is_file():
-        raise DataError("file not found", where=path, hint="Make the regions first: bolt regions")
+        raise DataError("file not found", where=path, hint="Run again")
     coefficients = np.load(path, allow_pickle=False).astype(float)
     if len(coefficients) != len(done):
         raise DataError(
             f"regression weights of {len(coefficients)} folds, but {len(done)} are explained",
             where=path,
-            hint="Make the regions again: bolt regions",
+            hint="Delete the file and run again",
         )
     return dict(zip(done, coefficients, strict=True))

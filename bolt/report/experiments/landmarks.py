@@ -82,7 +82,8 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
             subsets.append(curve.assign(dataset=entry.dataset, atlas=entry.atlas, row=entry.row))
     if not rows:
         raise DataError(
-            f"no run of experiment '{experiment.name}' has been explained", hint=f"Run: snakemake {experiment.name}"
+            f"no run of experiment '{experiment.name}' has been explained",
+            hint=f"Ask for the target '{experiment.name}'",
         )
     if curves:
         draw_curves(curves, out / f"{experiment.name}.png")

@@ -76,7 +76,11 @@ def write_explanation(study: Study) -> None:
     stories = [story for run in runs if (story := story_of(study, run))]
     if not stories and not any((run.explanation / "landmarks.tsv").is_file() for run in runs):
         where = study.layout.results / "explain"
-        raise DataError("no run was explained", where=where, hint="Run: snakemake figures")
+        raise DataError(
+            "no run was explained",
+            where=where,
+            hint="Explain a model first: name one that can be in 'models' (bolt, for example)",
+        )
     write_report_page(study, "explanation.html", stories=stories, unexplained=unexplained(study))
     write_report_page(study, "trust.html", stories=stories, leaks=leaks_section(study), marks=MARKS, counted=counted)
 

@@ -31,7 +31,7 @@ STRIPS = "The strip below each curve has its mean as colours, on the scale besid
 ONE_SEED = " Several seeds were trained; this is seed {seed}."
 CONTROLLED = (
     "Weights on landmark volumes may only repeat the model's predictions, because the landmarks are chosen by them. "
-    "The last column names the control volumes on which a weight keeps its sign; `snakemake figures` explains them "
+    "The last column names the control volumes on which a weight keeps its sign; the target `figures` explains them "
     "and shows how stable the weights are."
 )
 
@@ -162,7 +162,8 @@ def _explained(
             found.append(Explained(entry, title, study, entry.explanations[0], study.config.seeds[0]))
     if not found:
         raise DataError(
-            f"no run of experiment '{experiment.name}' has been explained", hint=f"Run: snakemake {experiment.name}"
+            f"no run of experiment '{experiment.name}' has been explained",
+            hint=f"Ask for the target '{experiment.name}'",
         )
     return found
 

@@ -142,7 +142,7 @@ def test_weights_of_other_folds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="3 folds, but 2 are explained"):
         write_stability(cache, run, [0], range(5), CLASSES, **SETTINGS)
     (run.explanation / "coefficients.npy").unlink()
-    with pytest.raises(DataError, match="Make the regions first"):
+    with pytest.raises(DataError, match="file not found"):
         write_stability(cache, run, [0], range(5), CLASSES, **SETTINGS)
 
 

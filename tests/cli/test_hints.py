@@ -1,0 +1,97 @@
+"""Commands in messages: each can be carried out as it is printed."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bolt.cli.command_table import COMMANDS
+from bolt.cli.main import main, make_parser
+from bolt.config import ROOT
+from bolt.io.files import read_yaml
+from bolt.io.places import snakemake_command
+from bolt.jobs.outcome import repeat_command
+from bolt.workflow.stages import STAGES
+from tests.snake import series_dataset, write_yaml
+
+COMMAND = re.compile(r"\bbolt ([a-z][a-z-]*)((?: (?:--?[a-z]|[A-Z]{3})[^;,)`'\"]*)?)")
+
+
+def texts():
+    """Yield the texts of the package but its docstrings, with … for what varies."""
+    for file in sorted((ROOT / "bolt").rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        parts = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                yield file, "".join(v.value if isinstance(v, ast.Constant) else "…" for v in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (bare | parts):
+                yield file, node.value
+
+
+MENTIONED = sorted(
+    {(str(f.relative_to(ROOT)), m[0], m[1], m[2]) for f, text in texts() for m in COMMAND.finditer(text)}
+)
+
+
+@pytest.mark.parametrize(("file", "text", "name", "arguments"), MENTIONED)
+def test_commands_in_messages_exist_and_take_their_arguments(file, text, name, arguments):
+    assert name in COMMANDS or name.replace("-", "_") in STAGES, f"{file}: {text}"
+    if arguments:
+        make_parser().parse_args([name, *shlex.split(arguments)])
+
+
+def test_no_message_quotes_a_snakemake_that_works_in_one_folder_alone():
+    """They name a target, or come from `snakemake_command`."""
+    quoted = [(file, text) for file, text in texts() if re.search(r"\bsnakemake (-?-?[a-z]+)( |$|`)(?!imports)", text)]
+    allowed = {"bolt/io/places.py", "bolt/cli/command_table.py", "bolt/cli/new_study.py"}
+    assert {str(file.relative_to(ROOT)) for file, _ in quoted} <= allowed
+
+
+def carried_out(command, folder):
+    words = shlex.split(command)
+    assert words[0] == "snakemake"
+    done = subprocess.run(
+        [sys.executable, "-m", *words, "-n"], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, capfd):
+    """A folder of ready series, and one that `bolt run` has written into, seen from a third."""
+    series_dataset(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    options = ["--label", "dx", "--model", "svm", "--atlas", "dosenbach160", "--folds", "3", "--name", "mine"]
+    assert main(["init", "../series/scans.tsv", "--out", "../out", *options]) == 0
+    return tmp_path / "out", capfd.readouterr().out
+
+
+def test_what_is_printed_about_a_study_works_from_where_it_is_printed(study, capfd):
+    """The printed commands work in the study's own folder, where `bolt run` works."""
+    out, printed = study
+    check, run = printed.partition("next: ")[2].split("\n      ")
+    assert main(shlex.split(check)[1:]) == 0
+    shown = capfd.readouterr().out.splitlines()[-1]
+    command = shown.removeprefix("A run can start: ").partition("   (")[0]
+    assert command == run.strip() == snakemake_command(Path("../out/mine.yaml"))
+    assert "train_folds" in carried_out(command, Path.cwd())
+    again = repeat_command(Path("results/mine/scans.tsv"), Path("../out/mine.yaml"))
+    assert "index" in carried_out(again, "/")
+    assert not list(Path.cwd().iterdir()) and {path.name for path in out.iterdir()} >= {"mine.yaml", "datasets"}
+
+
+def test_a_stage_called_by_hand_finds_the_folder_of_the_run_that_keeps_its_configuration(study, monkeypatch):
+    out = study[0]
+    kept = read_yaml(out / "mine.yaml") | {"dataset": "datasets/mine.yaml"}
+    (out / "results/mine").mkdir(parents=True)
+    write_yaml(out / "results/mine/config.yaml", kept)
+    assert main(["index", "--config", "../out/results/mine/config.yaml"]) == 0
+    assert (out / "results/mine/scans.tsv").is_file()
