@@ -275,7 +275,7 @@ def write_regions(
     weights, controls = np.load(coefficients, allow_pickle=False), coefficients.with_name("coefficients_controls.npy")
     if not holds_something(controls):
         what = "file not found: regressions on control volumes, with which the sign of weights is compared"
-        raise DataError(what, where=controls, hint="Delete the file and run again")
+        raise DataError(what, where=controls, hint="Delete the coefficients.npy beside it and run again")
     table = roi_weights(weights, rois, classes, fraction, odds_ratio, np.load(controls, allow_pickle=False))
     names = map_names(classes, atlas, space)
     labels = image if image is None or len(image.shape) == 3 else strongest(image)

@@ -126,7 +126,8 @@ def folder_of_run(config: Path) -> Path:
     paths = keys.get("paths")
     results = paths.get("results", "results") if isinstance(paths, dict) else "results"
     kept = Path(str(results)) / Path(str(keys.get("dataset"))).stem / "config.yaml"
-    return path.parents[len(kept.parts) - 1] if path.parts[-len(kept.parts) :] == kept.parts else Path.cwd()
+    is_kept = not kept.is_absolute() and path.parts[-len(kept.parts) :] == kept.parts
+    return path.parents[len(kept.parts) - 1] if is_kept else Path.cwd()
 
 
 def snakemake_command(config: Path, *targets: str, folder: Path | None = None) -> str:

@@ -48,7 +48,9 @@ def test_commands_in_messages_exist_and_take_their_arguments(file, text, name, a
 
 def test_no_message_quotes_a_snakemake_that_works_in_one_folder_alone():
     """They name a target, or come from `snakemake_command`."""
-    quoted = [(file, text) for file, text in texts() if re.search(r"\bsnakemake (-?-?[a-z]+)( |$|`)(?!imports)", text)]
+    quoted = [
+        (file, text) for file, text in texts() if re.search(r"\bsnakemake (-?-?[a-z]+|…)( |$|`)(?!imports)", text)
+    ]
     allowed = {"bolt/io/places.py", "bolt/cli/command_table.py", "bolt/cli/new_study.py"}
     assert {str(file.relative_to(ROOT)) for file, _ in quoted} <= allowed
 

@@ -90,7 +90,7 @@ def test_a_scan_that_is_too_short_is_a_note(tmp_path):
 
 def test_nothing_measured_is_said(tmp_path):
     experiment = load_experiment("complexity")
-    with pytest.raises(DataError, match="no measurement of any atlas.*snakemake complexity"):
+    with pytest.raises(DataError, match="no measurement of any atlas.*the target 'complexity'"):
         write_complexity(experiment, tmp_path)
     facts = {"row": "BolT", "model": "bolt", "atlas": "toy", "n_rois": 4, "length": 75, "note": "its window is 80"}
     write_table(pd.DataFrame([facts]).reindex(columns=list(COLUMNS)), tmp_path / "complexity/toy.tsv", COLUMNS)

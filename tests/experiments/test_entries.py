@@ -217,8 +217,8 @@ def test_an_old_configuration_of_another_dataset_is_passed_over(tmp_path, caplog
 def test_a_table_of_nothing_is_an_error(tmp_path):
     file = write_yaml(tmp_path / "mine.yaml", {"title": "Mine", "rows": [{"model": "svm"}]})
     begun(tmp_path, "abide1", experiments=[str(file)])
-    with pytest.raises(DataError, match="'mine' has no run of any dataset.*snakemake mine"):
-        commands.run(Namespace(command="experiment", config=str(tmp_path / "abide1/config.yaml"), name="mine"))
+    with pytest.raises(DataError, match="'mine' has no run of any dataset.*the target 'mine'"):
+        commands.run(Namespace(command="experiment", config=tmp_path / "abide1/config.yaml", name="mine"))
 
 
 def svm() -> Model:

@@ -208,7 +208,7 @@ def test_left_stays_left() -> None:
 
 def test_without_an_image_there_are_tables_only(tmp_path: Path) -> None:
     np.save(tmp_path / "coefficients.npy", COEFFICIENTS)
-    with pytest.raises(DataError, match="bolt landmarks"):
+    with pytest.raises(DataError, match="Delete the coefficients.npy"):
         write_regions(tmp_path / "coefficients.npy", ROIS, CLASSES, None, tmp_path / "out", fraction=0.25)
     np.save(tmp_path / "coefficients_controls.npy", CONTROL_COEFFICIENTS)
     write_regions(tmp_path / "coefficients.npy", ROIS, CLASSES, None, tmp_path / "out", fraction=0.25)

@@ -302,6 +302,6 @@ def test_results_without_untrained_models_are_refused_with_the_way_out(tmp_path:
         path.unlink()
     with pytest.raises(DataError, match="s0 under untrained models is missing") as raised:
         write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
-    assert "snakemake --forcerun explain_fold" in raised.value.hint
+    assert "Delete the file" in raised.value.hint
     cache.index["events"] = np.nan
     write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)  # rest needs none

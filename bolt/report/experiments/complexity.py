@@ -53,7 +53,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
         raise DataError(
             f"experiment '{experiment.name}' has no measurement of any atlas",
             where=out / experiment.name,
-            hint=f"Measure: snakemake {experiment.name}",
+            hint=f"Ask for the target '{experiment.name}'",
         )
     table = pd.concat([read_table(file, text=("row", "note", "atlas", "model")) for file in files])
     if table["parameters"].isna().all():

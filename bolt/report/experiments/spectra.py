@@ -59,7 +59,7 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
         raise DataError(
             f"experiment '{experiment.name}' has no spectra of any dataset",
             where=out,
-            hint=f"Compute them: snakemake {experiment.name}",
+            hint=f"Ask for the target '{experiment.name}'",
         )
     spectrum, shares = pd.concat(spectra), pd.concat(bands)
     means, differences = _means(shares), atlas_differences(shares)

@@ -53,7 +53,7 @@ def experiment(job: Job) -> None:
             raise DataError(
                 f"experiment '{experiment.name}' has no run of any dataset",
                 where=results,
-                hint=f"Train it: snakemake {experiment.name}",
+                hint=f"Ask for the target '{experiment.name}'",
             )
         shown = {entry.dataset for entry in entries}
         experiment = with_first_looks(experiment, results, shown)

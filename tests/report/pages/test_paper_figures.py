@@ -86,7 +86,7 @@ def test_the_published_ranking_is_by_odds_ratio(tmp_path: Path) -> None:
 def test_nothing_explained_is_said(tmp_path: Path) -> None:
     for name, write in (("brain_maps", write_brain_maps), ("task_timing", write_task_timing)):
         found, studies = explained(tmp_path, name, "hcp_task")
-        with pytest.raises(DataError, match=f"'{name}' has been explained.*snakemake {name}"):
+        with pytest.raises(DataError, match=f"'{name}' has been explained.*the target '{name}'"):
             write(load_experiment(name), found, studies, tmp_path)
 
 

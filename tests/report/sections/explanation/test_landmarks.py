@@ -114,7 +114,7 @@ def test_without_a_curve_there_is_no_picture_and_without_anything_an_error(tmp_p
     write_landmark_experiment(load_experiment("landmarks"), [entry("abide1", tmp_path / "one")], tmp_path / "paper")
     assert not (tmp_path / "paper/landmarks.png").exists()
     assert "![" not in (tmp_path / "paper/landmarks.md").read_text()
-    with pytest.raises(DataError, match="snakemake landmarks"):
+    with pytest.raises(DataError, match="Ask for the target 'landmarks'"):
         write_landmark_experiment(load_experiment("landmarks"), [entry("abide1", tmp_path / "x")], tmp_path / "paper")
 
 
