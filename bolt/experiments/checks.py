@@ -40,7 +40,7 @@ def check_experiment_names(config: Config, reserved: Collection[str]) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             problem = "has other characters than letters, digits, - and _"
         elif name in reserved:
-            problem = f"is already a target of the workflow"
+            problem = "is already a target of the workflow"
         elif names.count(name) > 1:
             problem = "is the name of two files"
         if problem:
