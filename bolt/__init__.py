@@ -1,8 +1,8 @@
 """BolT: from raw 4D fMRI to the time points and regions that drive the prediction.
 
 For Python users: `BolTClassifier`, `BolTRegressor` and `estimator` in scikit-learn's conventions, `load` for trained
-models, and the functions under the commands: `read_series`, `parcellate`, `folds`, `check_leaks`, `explain`,
-`plot_importance` and `simulate`. docs/python.md shows them.
+models, and the functions under the commands: `read_series`, `parcellate`, `folds`, `check_leaks`,
+`compare_with_chance`, `explain`, `plot_importance` and `simulate`. docs/python.md shows them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bolt.api.estimators import BolTClassifier, BolTRegressor, estimator
-    from bolt.api.functions import parcellate, plot_importance, simulate
+    from bolt.api.functions import compare_with_chance, parcellate, plot_importance, simulate
     from bolt.api.loading import load
     from bolt.api.splits import check_leaks
     from bolt.io.series_files import read_series
 
 __all__ = [
-    "BolTClassifier", "BolTRegressor", "check_leaks", "estimator", "load", "parcellate", "plot_importance",
-    "read_series", "simulate",
+    "BolTClassifier", "BolTRegressor", "check_leaks", "compare_with_chance", "estimator", "load", "parcellate",
+    "plot_importance", "read_series", "simulate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -31,6 +31,7 @@ _MODULES = {
     "BolTClassifier": "api.estimators",
     "BolTRegressor": "api.estimators",
     "check_leaks": "api.splits",
+    "compare_with_chance": "api.functions",
     "estimator": "api.estimators",
     "explain": "explain",  # rooms of the package, which can be called
     "folds": "folds",

@@ -205,9 +205,9 @@ DATA_CASES: list[Case] = [
     Case("duplicate subject", "refused", "….tsv: duplicate subjects: …. Keep one row for each"),
     Case("duplicate scan name", "refused", "duplicate scan_id: …. Rename one"),
     Case(
-        "one recording under two names on both sides of a split",
+        "one recording under two people, or with two labels, whatever the split",
         "refused",
-        "'… and …' is in … and … of fold …",
+        "… hold one recording, with the people … and the labels …. Set 'folds: duplicates' to exclude",
     ),
     Case(
         "the same, with `folds: duplicates: exclude`",

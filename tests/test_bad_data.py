@@ -612,7 +612,7 @@ def _(place, patch):
     return refused(lambda: index(RAW, dataset))
 
 
-@of("one recording under two names on both sides of a split")
+@of("one recording under two people, or with two labels, whatever the split")
 def _(place, patch):
     names = [f"s{i}" for i in range(12)]
     scans = pd.DataFrame({"scan_id": names, "subject": names, "group": names, "site": None, "label": list("ab") * 6})

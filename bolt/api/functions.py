@@ -1,9 +1,9 @@
-"""The functions under the commands, for arrays: ROI means, a plot of importance, and simulated series."""
+"""The functions under the commands: ROI means, the comparison with chance, a plot of importance, simulated series."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,6 +86,56 @@ def parcellate(
         names = shorten_list(result.coverage["name"][uncovered])
         warnings.warn(f"{uncovered.sum()} ROIs are not covered, NaN: {names}", BoltWarning, stacklevel=2)
     return result.series
+
+
+def compare_with_chance(
+    predictions: pd.DataFrame | str | Path | Sequence[str | Path], classes: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Compare predictions with chance, as the report does and with the same p.
+
+    Parameters
+    ----------
+    predictions : DataFrame, path, or sequence of paths
+        The ``predictions.tsv`` of all folds of a run, or their rows of all roles; or the folder of a seed (``seed-0``)
+        that holds them. Of your own predictions: scan_id, subject, group, fold, seed, role, label, predicted and, of
+        classes, a column ``p_<class>`` for each.
+    classes : sequence of str, optional
+        The last of two is the positive one; by default in the order of the columns. Without such columns labels are
+        numbers.
+
+    Returns
+    -------
+    dict
+        As `bolt.evaluate.chance.compare_with_chance`, whose module describes the procedure: ``value`` (mean AUC or
+        correlation over folds), ``p``, ``bar``, and more.
+
+    Raises
+    ------
+    DataError
+        There are no predictions, or a fold without test or training scans.
+    """
+    from bolt.evaluate.chance import compare_with_chance as compare
+    from bolt.evaluate.metrics import read_predictions
+
+    if isinstance(predictions, pd.DataFrame):
+        rows = predictions
+    else:
+        given = [predictions] if isinstance(predictions, str | Path) else predictions
+        files = [
+            f
+            for path in map(Path, given)
+            for f in (sorted(path.glob("fold-*/predictions.tsv")) if path.is_dir() else [path])
+        ]
+        if not files:
+            raise DataError("no fold-*/predictions.tsv", where=str(predictions), hint="Give the folder of a seed")
+        rows = pd.concat(map(read_predictions, files), ignore_index=True)
+    tests, trained = (rows[rows["role"] == role] for role in ("test", "train"))
+    models = ["fold", "seed"]
+    n_train = tests[models].merge(trained.groupby(models).size().rename("n_train").reset_index(), "left")["n_train"]
+    if tests.empty or n_train.isna().any():
+        raise DataError("a fold without training or test scans", hint="Give the rows of all roles (column 'role')")
+    found = [str(column)[2:] for column in rows if str(column).startswith("p_")]
+    return compare(tests.assign(n_train=n_train.to_numpy()), list(classes or found) or None)
 
 
 @contextmanager

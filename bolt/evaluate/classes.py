@@ -26,7 +26,8 @@ CLASS_COLUMNS = {
     "accuracy": "share of test scans classified correctly",
     "recall": "of the positive class (two classes), or macro average",
     "precision": "of the positive class (two classes), or macro average; 0 where a class was never predicted",
-    "auc": "area under the ROC curve of the positive class, or macro average of one against the rest",
+    "auc": "area under the ROC curve of the positive class, or macro average of one against the rest; of several folds "
+    "together, the share of pairs of scans of the same fold that are in order",
     "balanced_accuracy": "mean over classes of the share of their test scans classified correctly",
     "brier": "Brier score: squared distance of probabilities from the truth (two classes: of the positive class)",
     "log_loss": f"mean of −ln(probability of the true class), which is clipped at {SMALLEST:g}",
@@ -151,7 +152,8 @@ def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[NDA
 def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:
     """Return the entries of ``summary.json`` besides the metrics.
 
-    ``majority_accuracy`` (always predicting the most frequent test label), ``n_scans``, ``classes``, ``confusion``
+    ``majority_accuracy`` (always predicting the most frequent test label), ``auc_across`` (the AUC that also compares
+    scans of different folds, as scikit-learn's does for all rows of a seed), ``n_scans``, ``classes``, ``confusion``
     (rows: true class), ``calibration`` (`bolt.evaluate.calibration.reliability`), if every fold has a temperature
     ``calibrated`` (`after_temperature`), and, for two classes, ``roc``, the mean of the folds' curves.
     """
@@ -159,8 +161,10 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
 
     truth, predicted, probability = class_arrays(predictions, classes)
     counts = np.bincount(truth, minlength=len(classes))
+    seed = model_of(predictions[predictions.columns.intersection(["seed"])])
     summary: dict[str, Any] = {
         "majority_accuracy": float(counts.max() / counts.sum()),
+        "auc_across": float(scores(truth, predicted, probability, stratum=seed)["auc"][0]),
         "n_scans": predictions["scan_id"].nunique(),  # several seeds predict a scan several times
         "classes": list(classes),
         "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(classes))),

@@ -46,7 +46,7 @@ RESULT_COLUMNS = {
     "n_all_scans": "Number of scans that all folds of the cross-validation test",
     "low": "Lower end of the mean's 95 % interval; families (else subjects) are independent; n/a: too few of them",
     "high": "Upper end of that interval",
-    "pooled": "Value over all test scans of the finished folds together",
+    "pooled": "Value over all test scans of the finished folds together (AUC: pairs of scans of one fold)",
     "pooled_low": "Lower end of its 95 % interval",
     "pooled_high": "Upper end of that interval",
     "scaled": "Pooled value after probabilities were scaled by the temperature of each fold's validation scans (Brier "

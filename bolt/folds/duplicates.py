@@ -8,8 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 import pandas as pd
 
 from bolt.cohort.exclusions import DUPLICATES, EXCLUSION_COLUMNS, WARNING_COLUMNS
+from bolt.io.errors import LeakError
 from bolt.io.text import shorten_list
 
+DUPLICATES_HINT = (
+    "Set 'folds: duplicates' to exclude (keep one copy) or group (never split them), "
+    "or assign the copies of a scan to one subject"
+)
 log = logging.getLogger("bolt")
 
 
@@ -35,6 +40,33 @@ def find_copies(contents: Mapping[str, pd.Series], scans: Collection[str]) -> li
         names = names[names.index.isin(wanted)]
         same += [group.index.tolist() for _, group in names.groupby(names)]
     return [copies for copies in _connected(same) if len(copies) > 1]
+
+
+def refuse_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> None:
+    """Refuse a recording that two people have, or that has two labels, on whatever side of a split its copies are.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        scan_id, subject, label.
+    contents : mapping
+        See `find_copies`.
+
+    Raises
+    ------
+    LeakError
+    """
+    scans = scans.set_index("scan_id")
+    kinds = {"people": "subject", "labels": "label"}
+    several: dict[str, list[str]] = {}
+    for copies in find_copies(contents, scans.index):
+        found = {kind: sorted(map(str, scans.loc[copies, column].unique())) for kind, column in kinds.items()}
+        if any(len(names) > 1 for names in found.values()):
+            differing = [f"{kind} {' and '.join(names[:3])}" for kind, names in found.items() if len(names) > 1]
+            several[f"{shorten_list(copies)} hold one recording, with the {' and the '.join(differing)}"] = copies
+    if several:
+        first, more = next(iter(several)), len(several) - 1
+        raise LeakError(f"{first}{f' ({more} more such recordings)' * bool(more)}", hint=DUPLICATES_HINT)
 
 
 def handle_copies(
@@ -71,7 +103,9 @@ def handle_copies(
         for scan in copies:
             others = shorten_list(other for other in copies if other != scan)
             if rule == "group":
-                warnings.append((scan, DUPLICATES, f"{same.format(others)}: on the same side of every split"))
+                differ = "" if agree else ", but their labels differ"
+                where = "on the same side of every split"
+                warnings.append((scan, DUPLICATES, f"{same.format(others)}: {where}{differ}"))
             elif not agree:
                 excluded.append((scan, DUPLICATES, f"{same.format(others)}, but their labels differ"))
             elif scan == copies[0]:

@@ -13,15 +13,11 @@ import pandas as pd
 
 from bolt.config import Dataset, Folds
 from bolt.folds.audit import HINT, find_leaks
-from bolt.folds.duplicates import join_copies
+from bolt.folds.duplicates import DUPLICATES_HINT, join_copies, refuse_copies
 from bolt.io.errors import DataError, LeakError
 from bolt.io.text import shorten_list
 
 ROLES = ("train", "validation", "test")
-DUPLICATES_HINT = (
-    "Set 'folds: duplicates' to exclude (keep one copy) or group (never split them), "
-    "or assign the copies of a scan to one subject"
-)
 FOLD_COLUMNS = {
     "scan_id": "Scan",
     "subject": "Subject",
@@ -60,10 +56,12 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
         A class has fewer groups than folds, there is only one class, labels or sites are missing, or a subject is in
         two groups.
     LeakError
-        The same recording belongs to two subjects; any other leak would be an error of this function.
+        The same recording belongs to two subjects or has two labels; any other leak would be an error of this function.
     """
     if settings.group == "subject":
         scans = scans.assign(group=scans["subject"])
+    if settings.duplicates == "refuse":
+        refuse_copies(scans, contents or {})
     if settings.duplicates == "group":
         scans = join_copies(scans, contents or {})
     if settings.scheme == "leave-site-out":

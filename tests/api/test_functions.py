@@ -16,11 +16,15 @@ from sklearn.model_selection import GroupKFold, KFold
 import bolt
 from bolt.config import Folds, Simulate
 from bolt.datasets.phantom.dataset import simulate_series
+from bolt.evaluate.metrics import write_metrics
 from bolt.explain.one_scan import explain_scan
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltWarning, ConfigError, DataError, LeakError
+from bolt.io.files import read_json
 from bolt.series.cache import zscore
 from tests.api.test_estimators import LABELS, SERIES, small
+from tests.evaluate.test_paired import made_up
+from tests.experiments.test_results import write_run
 
 PEOPLE = np.arange(24) // 2
 BY_PERSON = np.array(["a", "b"])[PEOPLE % 2]
@@ -206,3 +210,20 @@ def test_folds_that_are_an_iterator_are_audited():
 def test_labels_that_cannot_be_split_are_refused(labels):
     with pytest.raises(DataError, match="labels"):
         bolt.folds(labels, outer=2)
+
+
+def test_the_comparison_with_chance_is_that_of_the_report(tmp_path):
+    table = made_up(0.4, seed=2, n=60, folds=4)
+    run = write_run(tmp_path, table)
+    write_metrics(run, ["control", "patient"], range(4), run)
+    reported = read_json(run / "summary.json")["chance"]
+    files = [run / f"fold-{fold}/predictions.tsv" for fold in range(4)]
+    rows = pd.concat([pd.read_csv(file, sep="\t", dtype={"subject": str, "group": str}) for file in files])
+    for given in (run, files, rows, rows.sample(frac=1, random_state=0)):
+        found = bolt.compare_with_chance(given)
+        assert (found["value"], found["p"], found["bar"]) == (reported["value"], reported["p"], reported["bar"])
+    assert 0.001 < found["p"] < 1
+    with pytest.raises(DataError, match="without training"):
+        bolt.compare_with_chance(rows[rows["role"] == "test"])
+    with pytest.raises(DataError, match="no fold-"):
+        bolt.compare_with_chance(tmp_path)

@@ -416,3 +416,17 @@ def test_without_validation_scans_nothing_is_scaled(tmp_path):
     summary = pooled(tests, CLASSES)
     assert tests["temperature"].isna().all() and "calibrated" not in summary
     assert list(readable.calibration(table, summary)) == ["", "all test scans [95 %]", "over folds"]
+
+
+def test_the_auc_of_all_scans_compares_within_folds_and_another_across_as_scikit_learns_does() -> None:
+    table = predictions(["control", "patient"] * 8, list(np.random.default_rng(3).uniform(size=16)))
+    table["fold"] = np.repeat([0, 1], 8)
+    table.loc[table["fold"] == 1, "p_patient"] /= 3  # a model of another scale
+    table["p_control"] = 1 - table["p_patient"]
+    summary = pooled(table, CLASSES, draws=10)
+    truth = table["label"] == "patient"
+    folds = [roc_auc_score(truth[part.index], part["p_patient"]) for _, part in table.groupby("fold")]
+    assert summary["auc"]["value"] == pytest.approx(np.mean(folds))
+    assert summary["auc_across"] == pytest.approx(roc_auc_score(truth, table["p_patient"])) != summary["auc"]["value"]
+    twice = pd.concat([table.assign(seed=0), table.assign(seed=1, p_patient=table["p_patient"] / 4)])
+    assert pooled(twice, CLASSES, draws=10)["auc_across"] == pytest.approx(summary["auc_across"])

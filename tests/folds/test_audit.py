@@ -126,11 +126,11 @@ def test_a_recording_under_two_names_must_not_straddle(tmp_path):
     make_folds(scans, Folds(outer=4), {"series": clean})
     series["sub-003_run-0"] = series["sub-011_run-0"]
     copied = series_contents(cache_of(scans, tmp_path, series))
-    with pytest.raises(LeakError, match="series 'sub-003_run-0' and 'sub-011_run-0' is in") as caught:
+    with pytest.raises(LeakError, match="sub-003_run-0, sub-011_run-0 hold one recording") as caught:
         make_folds(scans, Folds(outer=4), {"series": copied})
     assert "one subject" in caught.value.hint
-    family = scans.assign(group=scans["group"].replace("sub-003", "sub-011"))
-    make_folds(family, Folds(outer=4), {"series": copied})
+    person = scans.replace({"subject": {"sub-003": "sub-011"}, "group": {"sub-003": "sub-011"}})
+    make_folds(person.assign(label=list("AB" * 10)), Folds(outer=4), {"series": copied})
 
 
 def test_dead_scans_are_no_copies_of_one_another(tmp_path):
@@ -275,7 +275,7 @@ def test_the_workflows_own_folds_are_refused_over_a_copied_recording(tmp_path, m
     shutil.copy(tmp_path / "series/sub-03_task-rest.npy", tmp_path / "series/sub-08_task-rest.npy")
     assert main(["cache", "--config", config, "--atlas", "dosenbach160"]) == 0
     assert main(["folds", "--config", config]) == 2
-    assert "'sub-03_task-rest' and 'sub-08_task-rest' is in " in capsys.readouterr().err
+    assert "sub-03_task-rest, sub-08_task-rest hold one recording" in capsys.readouterr().err
 
 
 # ---- what used to pass -----------------------------------------------------------------------

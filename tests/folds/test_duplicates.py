@@ -70,7 +70,7 @@ def test_copies_never_straddle_an_outer_or_inner_split(unit):
     scans = make_scans(40, scans_each=2)
     pairs = [("sub-003_run-0", "sub-011_run-1"), ("sub-020_run-0", "sub-035_run-0"), ("sub-011_run-0", "sub-029_run-0")]
     contents = {"series": contents_of(*pairs)}
-    with pytest.raises(LeakError, match="series 'sub-") as caught:
+    with pytest.raises(LeakError, match="hold one recording, with the people sub-") as caught:
         make_folds(scans, Folds(outer=4, group=unit), contents)
     assert "'folds: duplicates' to exclude" in caught.value.hint
     settings = Folds(outer=4, group=unit, duplicates="group")
@@ -84,6 +84,23 @@ def test_copies_never_straddle_an_outer_or_inner_split(unit):
             assert all(roles.get(one) == roles.get(other) for one, other in pairs)
     clean = make_folds(scans, Folds(outer=4, group=unit))
     pd.testing.assert_frame_equal(clean, make_folds(scans, settings, {"series": contents_of(*zip(scans.scan_id))}))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_copies_are_refused_whichever_side_they_fall_on(seed):
+    scans = make_scans(12)
+    first, third, second = scans.scan_id[[0, 1, 2]]  # the labels of the first two agree
+    settings = Folds(outer=2, seed=seed)
+    with pytest.raises(LeakError, match=f"{first}, {second} hold one recording, with the people .* and the labels"):
+        make_folds(scans, settings, {"series": contents_of((first, second))})
+    one_person = scans.assign(subject=scans.subject.replace(scans.subject[1], scans.subject[0]))
+    one_person = one_person.assign(group=one_person.subject)
+    make_folds(one_person, settings, {"series": contents_of((first, third))})
+
+
+def test_grouped_copies_whose_labels_differ_are_said():
+    _, warnings = handle_copies(SCANS.assign(label=list("xyxxyx")), {"series": contents_of(("a", "b"))}, "group")
+    assert all("but their labels differ" in text for text in warnings.warning)
 
 
 def run(stage: str, config, **options) -> None:

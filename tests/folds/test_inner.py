@@ -56,7 +56,7 @@ def test_a_family_of_the_test_part_is_refused(families: pd.DataFrame) -> None:
 def test_one_recording_on_two_sides_is_refused(families: pd.DataFrame) -> None:
     folds = make_folds(families, SETTINGS)
     same = {"series": pd.Series("copy", index=families["scan_id"])}
-    with pytest.raises(LeakError, match="series"):
+    with pytest.raises(LeakError, match="hold one recording"):
         make_inner_folds(folds, families, 0, SETTINGS, 3, same)
 
 

@@ -82,9 +82,9 @@ def test_every_part_of_a_page_with_a_metric_says_how_much_was_tested(study: Stud
 
 def test_the_first_screen_and_its_facts(study: Study) -> None:
     page = study.layout.report.read_text()
-    assert f"predicts control or patient in test scans ({SCOPE}) with an AUC of" in page
+    assert f"predicts control or patient in test scans ({SCOPE}) with an AUC within folds of" in page
     assert re.search(r"<dt>folds</dt><dd>2 of 4</dd>", page)
-    caption = re.search(r"<figcaption>AUC over all test scans.*?</figcaption>", page, re.S)
+    caption = re.search(r"<figcaption>AUC within folds of all test scans.*?</figcaption>", page, re.S)
     assert (
         caption is not None
         and f"models that see no brain data. Hollow: tested on some of the folds. {SCOPE}." in caption.group()

@@ -20,11 +20,11 @@ from bolt.report.runs import figure_folder, run_scope, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
 from bolt.report.tables.fidelity import LEGEND, marked, reconstructed
-from bolt.report.tables.numbers import DASH, KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS
+from bolt.report.tables.numbers import DASH, KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, WITHIN_FOLDS
 from bolt.report.tables.scope import joined
 
 CAPTION = (
-    "Test scans pooled over folds, with 95 % intervals, and mean ± standard deviation over folds. All models have the "
+    "All test scans with 95 % intervals, and mean ± standard deviation over folds. {within}All models have the "
     "same folds; a model with fewer folds was tested on fewer scans. {kinds}"
 )
 SEEDS = (
@@ -36,7 +36,7 @@ Compared = tuple[list[Entry], list[Gathered]]
 SITES = (
     f"Test scans of each site, the largest on top; at most {MOST} models. Some of many sites always look bad by chance."
 )
-PICTURE = "Pooled test scans with 95 % intervals (bars) and single folds (dots); dashed: no skill."
+PICTURE = "All test scans (AUC: within folds) with 95 % intervals (bars) and single folds (dots); dashed: no skill."
 
 
 def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chapter | None:
@@ -49,13 +49,15 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
     scopes = joined({run_title(study, run): run_scope(run) for run in study.runs if run_title(study, run) in evaluated})
     tested: list[Block] = [Text(f"{'. '.join(scopes)}.", warning=True)] if scopes else []
     side_by_side = _with_fidelity(study, readable.comparison(evaluated))
-    blocks: list[Block] = [Table(side_by_side, CAPTION.format(kinds=KIND_OF_INTERVAL_OF_NUMBERS))]
+    blocks: list[Block] = [Table(side_by_side, CAPTION.format(within="", kinds=KIND_OF_INTERVAL_OF_NUMBERS))]
     if study.dataset.classes:
         picture = figure_folder(study.layout) / "comparison.png"
         unknown = reconstructed({run_title(study, run): study.models[run.model].fidelity for run in study.runs})
         figures.comparison({marked(title, unknown): found for title, found in evaluated.items()}, picture)
         table = Table(
-            side_by_side, f"Accuracy, recall and precision in per cent. {CAPTION.format(kinds=KINDS_OF_INTERVALS)}"
+            side_by_side,
+            "Accuracy, recall and precision in per cent. "
+            + CAPTION.format(within=f"{WITHIN_FOLDS} ", kinds=KINDS_OF_INTERVALS),
         )
         warnings = [block for of_atlas in rows.values() for block in baseline_warnings(study, *of_atlas)]
         blocks = [*warnings, table, Picture(picture, f"{PICTURE} {LEGEND}." if unknown else PICTURE)]

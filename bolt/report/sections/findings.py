@@ -27,11 +27,11 @@ from bolt.report.sections.comparison import Compared, reference_run
 from bolt.report.sections.explanation.questions import MARKS, NOT_SUPPORTED, Verdict, believed, verdicts_of
 from bolt.report.tables.baselines import is_better, sees_brain
 from bolt.report.tables.fidelity import LEGEND, marked, reconstructed
-from bolt.report.tables.numbers import decimal, metric_name, number, p_value, percent
+from bolt.report.tables.numbers import decimal, metric_name, name_of_all, number, p_value, percent
 from bolt.report.tables.scope import joined, scope_of
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
-MODELS = "{metric} over all test scans with its 95 % interval; dashed: no skill. Grey: models that see no brain data."
+MODELS = "{metric} of all test scans with its 95 % interval; dashed: no skill. Grey: models that see no brain data."
 HOLLOW = "Hollow: tested on some of the folds"
 OVERVIEW = (
     "Left: regions whose activity at important moments favours a class (pale: selected in few folds). Right: how "
@@ -101,7 +101,7 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     if chance and chance["value"] is not None:
         side = "better" if chance["p"] <= LEVEL else "not shown to be better"
         p = f"p = {p_value(chance['p'])}".replace("= <", "<")
-        parts.append(f"This is {side} than chance (permuted labels, {p})")
+        parts.append(f"This is {side} than chance (permuted labels, {p}){_both_right(pooled[metric], chance)}")
     tests = paired_tests(entries, gathered, model.shown)
     others = _others(study, run, summaries, metric)
     brains = [other for other in others if sees_brain(other[1])]
@@ -119,17 +119,32 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     return ". ".join(parts) + "."
 
 
+def _both_right(found: Mapping[str, Any], chance: Mapping[str, Any]) -> str:
+    """Say why an interval may exclude chance where the test does not."""
+    no_skill = 0.5 if chance["metric"] == "auc" else 0.0
+    if found["low"] is None or found["low"] <= no_skill or chance["p"] <= LEVEL or not chance.get("widened"):
+        return ""
+    return (
+        f", although the interval excludes {no_skill:g}: it takes the trained models as they are, while the test "
+        "allows for what their common training scans give to all folds alike"
+    )
+
+
 def _metric(study: Study) -> str:
     return "auc" if study.dataset.classes else "r"
 
 
 def _with_interval(pooled: Mapping[str, Any], metric: str) -> str:
-    """Write a metric with its interval: ``an AUC of 0.87 (95 % interval 0.80 to 0.93)``."""
+    """Write a metric with its interval: ``an AUC within folds of 0.87 (95 % interval 0.80 to 0.93)``."""
     found, shown = pooled[metric], percent if metric == "accuracy" else decimal
     unit = " %" if metric == "accuracy" else ""
     article = "an" if metric in ("auc", "accuracy") else "a correlation"
-    words = article if metric == "r" else f"{article} {metric_name(metric)}"
-    ends = "" if found["low"] is None else f" (95 % interval {shown(found['low'])} to {shown(found['high'])}{unit})"
+    words = article if metric == "r" else f"{article} {name_of_all(metric)}"
+    notes = [] if found["low"] is None else [f"95 % interval {shown(found['low'])} to {shown(found['high'])}{unit}"]
+    across = pooled.get("auc_across") if metric == "auc" else None
+    if across is not None and decimal(across) != decimal(found["value"]):
+        notes.append(f"across folds, where scores of different models are compared, {decimal(across)}")
+    ends = f" ({'; '.join(notes)})" if notes else ""
     return f"{words} of {shown(found['value'])}{unit}{ends}"
 
 
@@ -194,7 +209,7 @@ def _pictures(study: Study, run: ModelRun, caution: str) -> list[Picture]:
         file = figure_folder(study.layout) / "models.png"
         figures.overview(rows, _metric(study), file)
         notes = [HOLLOW] * any(scopes.values()) + joined(scopes) + [LEGEND] * bool(unknown)
-        caption = " ".join([MODELS.format(metric=metric_name(_metric(study))), *(f"{note}." for note in notes)])
+        caption = " ".join([MODELS.format(metric=name_of_all(_metric(study))), *(f"{note}." for note in notes)])
         pictures.append(Picture(file, caption))
     overview = run_figure(study, run, "overview")
     if overview.is_file() and verdicts_of(study, run):

@@ -15,12 +15,13 @@ from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import run_figure, run_scope, run_title
 from bolt.report.sections.explanation.measures import averaged
 from bolt.report.tables import readable
-from bolt.report.tables.numbers import KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, decimal, p_value
+from bolt.report.tables.numbers import KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, WITHIN_FOLDS, decimal, p_value
 
 METRICS = (
-    "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and over all test scans. {kinds}"
+    "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and of all test scans. {within}"
+    "{kinds}"
 )
-PERFORMANCE = "Left: metrics of all test scans with 95 % intervals, and of each fold. {others}"
+PERFORMANCE = "Left: metrics of all test scans (AUC: within folds) with 95 % intervals, and of each fold. {others}"
 NUMBERS = "Predicted against true label of all test scans; dashed: perfect prediction."
 TRAINING = "Training: thin lines are folds, thick lines their mean. The training loss includes penalty terms."
 PROBABILITIES = (
@@ -48,10 +49,15 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
     metrics, summary = read_table(file, text=("fold", "state")), read_json(run.folder / "summary.json")
     unit = " (accuracy, recall and precision in per cent)" if study.dataset.classes else ""
     kinds = KINDS_OF_INTERVALS if study.dataset.classes else KIND_OF_INTERVAL_OF_NUMBERS
+    within = f"{WITHIN_FOLDS} " if study.dataset.classes else ""
     blocks: list[Block] = [
         *_unfinished(metrics),
         *_part(study, run),
-        Table(readable.performance(metrics, summary["pooled"]), METRICS.format(unit=unit, kinds=kinds), file),
+        Table(
+            readable.performance(metrics, summary["pooled"]),
+            METRICS.format(unit=unit, within=within, kinds=kinds),
+            file,
+        ),
     ]
     blocks += _chance(summary.get("chance"))
     if summary["pooled"]:

@@ -15,6 +15,10 @@ KINDS_OF_INTERVALS = (
     "accuracy and averages over classes, score intervals for AUC, and bootstrap intervals for Brier score and log "
     "loss; families (else subjects) are independent in them, not scans."
 )
+WITHIN_FOLDS = (
+    "AUC within folds compares test scans of the same fold. Across folds it also compares scores of different trained "
+    "models, whose scales need not agree."
+)
 KIND_OF_INTERVAL_OF_NUMBERS = "Intervals are bootstrap intervals over families (else subjects)."
 TOO_FEW = "too few"
 """Instead of the interval of a metric of too few groups."""
@@ -26,12 +30,19 @@ METRIC_NAMES = {
     "brier": "Brier score",
     "log_loss": "log loss",
 }
+OF_ALL_SCANS = METRIC_NAMES | {"auc": "AUC within folds"}
+"""What metrics of the test scans of several folds are called."""
 Formatter = Callable[[Any], str]
 
 
 def metric_name(metric: str) -> str:
     """Return what a metric is called in tables."""
     return METRIC_NAMES.get(metric, metric)
+
+
+def name_of_all(metric: str) -> str:
+    """Return what a metric of the test scans of all folds is called."""
+    return OF_ALL_SCANS.get(metric, metric)
 
 
 def number(value: Any, digits: int = 3) -> str:

@@ -16,9 +16,11 @@ from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.tables.numbers import (
     DASH,
     Formatter,
+    decimal,
     estimate,
     mean_sd,
     metric_name,
+    name_of_all,
     number,
     number_range,
     p_value,
@@ -105,7 +107,8 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.Dat
     rows[-1]["note"] = mean["note"]
     if pooled:
         values = {metric_name(m): estimate(pooled[m], shown) for m, shown in metrics.items()}
-        rows.append({"": "all test scans [95 %]", **values, "test scans": _tested(pooled)})
+        note = f"AUC within folds; across folds {decimal(pooled['auc_across'])}" if "auc_across" in pooled else ""
+        rows.append({"": "all test scans [95 %]", **values, "test scans": _tested(pooled), "note": note})
         if subjects := pooled.get("subjects"):
             values = {metric_name(m): estimate(subjects[m], shown) for m, shown in metrics.items()}
             note = f"{number(subjects['n_scans'])} subjects; predictions averaged over each subject's scans"
@@ -132,7 +135,8 @@ def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
         finished = int((table["state"] == "ok").sum())
         outer = pooled.get("outer_folds", len(table) - 2)
         row = {"": title, "test scans": _tested(pooled), "folds": f"{finished} of {outer}"}
-        row |= {f"{metric_name(m)} [95 %]": estimate(pooled[m], shown) for m, shown in metrics.items()}
+        row |= {f"{name_of_all(m)} [95 %]": estimate(pooled[m], shown) for m, shown in metrics.items()}
+        row |= {"AUC across folds": decimal(pooled["auc_across"])} if "auc_across" in pooled else {}
         for m, shown in metrics.items():
             if m in NUMBER_METRICS or m in ("accuracy", "auc"):
                 row[f"{metric_name(m)} over folds"] = mean_sd(folds.loc["mean", m], folds.loc["sd", m], shown)

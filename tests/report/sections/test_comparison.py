@@ -64,7 +64,7 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path: Path) -> N
     note = "other is reconstructed, not the original method: Its width is chosen here."
     assert [block.text for block in section.blocks if isinstance(block, Text) and "other is" in block.text] == [note]
     assert table["folds"].tolist() == ["2 of 3", "2 of 3"]
-    assert table["AUC [95 %]"].tolist() == ["0.610 [0.520, 0.730]", "0.710 [0.620, 0.830]"]
+    assert table["AUC within folds [95 %]"].tolist() == ["0.610 [0.520, 0.730]", "0.710 [0.620, 0.830]"]
     assert table["accuracy [95 %]"].tolist() == ["66.0 [57.0, 78.0]", "76.0 [67.0, 88.0]"]
     assert table["accuracy over folds"].tolist() == ["60.0 ± 2.0", "61.0 ± 3.0"]
     assert (study.layout.report.parent / "figures/comparison.png").stat().st_size > 3000

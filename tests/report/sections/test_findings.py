@@ -40,11 +40,16 @@ def test_the_first_sentence_has_performance_chance_and_the_other_model(tmp_path:
     measured(study, first, auc=(0.81, 0.7, 0.9), accuracy=(0.75, 0.65, 0.85))
     measured(study, second, auc=(0.61, 0.5, 0.7), accuracy=(0.6, 0.5, 0.7))
     text = findings(study, gathered(study)).sentences[PREDICTED]
-    assert "an AUC of 0.81 (95 % interval 0.70 to 0.90)" in text
+    assert "an AUC within folds of 0.81 (95 % interval 0.70 to 0.90; across folds, where scores of different" in text
     assert "an accuracy of 75.0 % (95 % interval 65.0 to 85.0 %); always naming the largest class gives" in text
     assert "better than chance (permuted labels, p = 0.001)" in text and "not shown" not in text
     assert "It is not clearly better than other (AUC 0.61), the strongest other model." in text  # equal predictions
     assert "predicts control or patient in test scans (2 of 3 folds, 8 of 11 scans tested) with an AUC" in text
+    summary = read_json(first.folder / "summary.json")
+    summary["chance"] |= {"p": 0.07, "widened": 1.2}
+    write_json(summary, first.folder / "summary.json")
+    text = findings(study, gathered(study)).sentences[PREDICTED]
+    assert "not shown to be better than chance (permuted labels, p = 0.07), although the interval excludes 0.5" in text
 
 
 @pytest.mark.parametrize(("strength", "words"), [(0.0, "clearly better"), (2.0, "not clearly better")])

@@ -36,8 +36,10 @@ def pooled(metrics: tuple[str, ...] = (*METRICS, *OVER_CHANCE), run: int = 0) ->
     ends = {"value": 4, "low": 5, "high": 6}
     shown = {x: {e: (100 * d + 10 * m + run) / 1000 for e, d in ends.items()} for m, x in enumerate(metrics)}
     calibration = {"ece": 0.0123, "ece_if_calibrated": 0.0456}
+    across = {"auc_across": 0.399} if "auc" in metrics else {}
     return {
         **shown,
+        **across,
         "calibration": calibration,
         "n_scans": 23 + run,
         "majority_accuracy": 0.777,
@@ -54,7 +56,7 @@ def test_performance_of_a_run() -> None:
         ["fold 3", "–", "–", "–", "–", "0", "failed", "loss is NaN"],
         ["mean ± sd", "80.0 ± 90.0", "81.0 ± 91.0", "82.0 ± 92.0", "0.830 ± 0.930", "", "", "without fold 3"],
         ["all test scans [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]", "0.430 [0.530, 0.630]",
-         "23", "", ""],
+         "23", "", "AUC within folds; across folds 0.40"],
         ["always the largest class", "77.7", "", "", "", "", "", ""],
     ]  # fmt: skip
     assert rows(readable.performance(folds(), None)) == [row[:8] for row in rows(table)[:4]]
@@ -86,13 +88,14 @@ def test_performance_of_a_number() -> None:
 
 def test_models_side_by_side() -> None:
     table = readable.comparison({f"run {r}": (folds(run=r), pooled(run=r)) for r in (1, 2)})
-    shown = [f"{name} [95 %]" for name in ("accuracy", "recall", "precision", "AUC")]
-    assert list(table) == ["", "test scans", "folds", *shown, "accuracy over folds", "AUC over folds"]
+    shown = [f"{name} [95 %]" for name in ("accuracy", "recall", "precision", "AUC within folds")]
+    shown += ["AUC across folds", "accuracy over folds", "AUC over folds"]
+    assert list(table) == ["", "test scans", "folds", *shown]
     assert rows(table) == [
         ["run 1", "24", "2 of 3", "40.1 [50.1, 60.1]", "41.1 [51.1, 61.1]", "42.1 [52.1, 62.1]", "0.431 [0.531, 0.631]",
-         "80.1 ± 90.1", "0.831 ± 0.931"],
+         "0.40", "80.1 ± 90.1", "0.831 ± 0.931"],
         ["run 2", "25", "2 of 3", "40.2 [50.2, 60.2]", "41.2 [51.2, 61.2]", "42.2 [52.2, 62.2]", "0.432 [0.532, 0.632]",
-         "80.2 ± 90.2", "0.832 ± 0.932"],
+         "0.40", "80.2 ± 90.2", "0.832 ± 0.932"],
     ]  # fmt: skip
     numbers = readable.comparison({"age": (folds(("mae", "r", "r2")), pooled(("mae", "r", "r2")))})
     assert numbers.iloc[0].to_dict() == {
