@@ -108,7 +108,10 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label", metavar="COLUMN", help="column of participants.tsv, or of the table of series, to predict"
     )
-    parser.add_argument("--classes", nargs="+", help="values of the label, the positive class last [all, sorted]")
+    parser.add_argument("--classes", nargs="+", help="values of the label to use, the positive class last [all]")
+    parser.add_argument(
+        "--positive", metavar="CLASS", help="of two classes, that of recall and precision [no controls]"
+    )
     for name in ("site", "age", "sex"):
         parser.add_argument(f"--{name}", metavar="COLUMN", help="column of participants.tsv [found by its name]")
     parser.add_argument("--group-column", metavar="COLUMN", help="families, which are never split [the subject]")

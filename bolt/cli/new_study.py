@@ -32,6 +32,10 @@ ABOUT = {
 }
 """Keys of a dataset, and what tables of participants call these columns."""
 MOST_CLASSES = 10
+CONTROLS = {"con", "control", "ctl", "ctrl", "cn", "hc", "hv", "nc", "nt", "td", "tdc", "healthy", "normal", "typical"}
+CONTROLS |= {"healthy control", "healthy volunteer", "healthy subject", "normal control", "neurotypical", "unaffected"}
+CONTROLS |= {"typically developing", "typical development", "cognitively normal", "no", "none", "non patient"}
+"""Names of classes, as words without a plural s, that are not the positive one by default."""
 MARK = WRITTEN_BY_BOLT + "{}).\n"
 log = logging.getLogger("bolt")
 
@@ -111,7 +115,8 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
             keys[key] = column
     if wishes.label is not None:
         _require(wishes.label, table, table_path, "--label")
-        keys["classes"] = wishes.classes or _classes(known_values(table[wishes.label]), wishes.label)
+        classes = wishes.classes or _classes(known_values(table[wishes.label]), wishes.label)
+        keys["classes"] = classes if wishes.positive is None else _with_positive(classes, wishes.positive)
     keys |= {key: values for key, values in _filters(wishes).items() if values}
     keys |= {key: value for key, value in wishes.settings.items() if _of_dataset(key)}
     if wishes.participants:
@@ -173,7 +178,7 @@ def _require(column: str, table: pd.DataFrame, path: Path | None, option: str) -
 
 
 def _classes(values: pd.Series, label: str) -> list[str] | None:
-    """Return the classes of a label, sorted; None if it is a number."""
+    """Return the classes of a label, sorted, but of two controls first; None if it is a number."""
     found = sorted(values.dropna().astype(str).unique())
     if len(found) < 2:
         raise DataError(f"label '{label}' has {len(found)} values", hint="Choose a column with two at least")
@@ -183,10 +188,25 @@ def _classes(values: pd.Series, label: str) -> list[str] | None:
                 f"label '{label}' has values that differ in case alone: {', '.join(found)}",
                 hint="Write them alike, or name some with --classes",
             )
-        return found
+        return sorted(found, key=lambda name: not _is_control(name)) if len(found) == 2 else found
     if pd.to_numeric(values, errors="coerce").notna().sum() == values.notna().sum():
         return None
     raise DataError(f"label '{label}' has {len(found)} values, such as '{found[0]}'", hint="Name some with --classes")
+
+
+def _is_control(name: str) -> bool:
+    words = re.sub("[^a-z]+", " ", name.casefold()).strip()
+    return words.removesuffix("s") in CONTROLS
+
+
+def _with_positive(classes: list[str] | None, positive: str) -> list[str]:
+    """Return two classes with the positive one last."""
+    known = classes or []
+    if len(known) != 2 or positive not in known:
+        raise ConfigError(
+            f"--positive {positive}: not one of two classes", hint=f"Classes: {', '.join(known) or 'none'}"
+        )
+    return sorted(known, key=lambda name: name == positive)
 
 
 def _participants_named(wanted: list[str], table: pd.DataFrame, key: str, path: Path | None) -> list[str]:

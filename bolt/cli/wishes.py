@@ -26,6 +26,8 @@ class Wishes:
     label : str or None
         Column to predict; None: nothing.
     classes : list of str
+    positive : str or None
+        The positive class of two.
     columns : dict
         group, site, age, sex → column.
     tasks, sessions, runs, participants : list of str
@@ -38,6 +40,7 @@ class Wishes:
 
     label: str | None = None
     classes: list[str] = field(default_factory=list)
+    positive: str | None = None
     columns: dict[str, str] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Wishes:
         return cls(
             label=options.label,
             classes=options.classes or [],
+            positive=options.positive,
             columns={key: column for key, column in columns.items() if column is not None},
             tasks=options.task_id or [],
             sessions=options.session_id or [],

@@ -137,7 +137,8 @@ def _label(run: Run, people: pd.DataFrame | None) -> str:
     if dataset.classes is None:
         return f"a number, known of {people['label'].notna().sum()} subjects {source}"
     counts = people["label"].value_counts()
-    return f"{', '.join(f'{name} {counts.get(name, 0)}' for name in dataset.classes)} {source}"
+    positive = f"; positive: {dataset.classes[-1]}" if len(dataset.classes) == 2 else ""
+    return f"{', '.join(f'{name} {counts.get(name, 0)}' for name in dataset.classes)} {source}{positive}"
 
 
 def _counts(values: pd.Series | None, known_column: str | None) -> str:

@@ -399,3 +399,30 @@ def test_tables_beside_a_link_are_preferred_to_those_beside_its_target(tmp_path,
     assert columns_of(link) == tmp_path / "study/participants.tsv"
     monkeypatch.chdir(real / "sub-01")
     assert columns_of(Path("..")) == tmp_path / "other/participants.tsv"
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "classes"),
+    [
+        (["control", "autism"], [], ["control", "autism"]),
+        (["ASD", "TD"], [], ["TD", "ASD"]),
+        (["patient", "Healthy_Controls"], [], ["Healthy_Controls", "patient"]),
+        (["AD", "CN"], [], ["CN", "AD"]),
+        (["F", "M"], [], ["F", "M"]),
+        (["HC", "control"], [], ["HC", "control"]),
+        (["F", "M"], ["--positive", "F"], ["M", "F"]),
+        (["autism", "control"], ["--positive", "control"], ["autism", "control"]),
+        (["a", "b", "control"], [], ["a", "b", "control"]),
+    ],
+)
+def test_controls_are_not_the_positive_class_unless_asked_for(tmp_path, names, options, classes):
+    table = series_table(tmp_path, dx=[names[i % len(names)] for i in range(12)], subject=[f"p{i}" for i in range(12)])
+    assert main(["init", str(table), "--out", str(tmp_path), "--label", "dx", *options]) == 0
+    assert yaml.safe_load((tmp_path / "datasets/t.yaml").read_text())["classes"] == classes
+
+
+@pytest.mark.parametrize(("names", "positive"), [("abc", "a"), ("ab", "c")])
+def test_a_positive_class_is_one_of_two(tmp_path, capsys, names, positive):
+    table = series_table(tmp_path, dx=[names[i % len(names)] for i in range(12)])
+    assert main(["init", str(table), "--out", str(tmp_path), "--label", "dx", "--positive", positive]) == 2
+    assert f"--positive {positive}: not one of two classes. Classes: {', '.join(names)}" in said(capsys)

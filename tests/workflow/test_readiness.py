@@ -37,7 +37,7 @@ def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
     status, facts, written = screen(capsys, config)
     assert status == 0 and written.err == ""
     assert facts["scans"] == "12 of 12, of 12 of 12 subjects"
-    assert facts["classes"] == "a 6, b 6 (column dx)"
+    assert facts["classes"] == "a 6, b 6 (column dx); positive: b"
     assert facts["confounds"] == "age; not given: sex, site, motion, family"
     assert facts["model"] == "tiny: 3 trainings (3 folds, 1 atlas, 1 seed)"
     assert facts["atlas"] == "dosenbach160: drawn from coordinates"
@@ -69,7 +69,7 @@ def test_confounds_and_labels_that_the_table_knows(tmp_path, monkeypatch, capsys
     write_yaml(dataset, yaml.safe_load(dataset.read_text()) | {"site": "scanner"})
     status, facts, _ = screen(capsys, config)
     assert status == 0
-    assert facts["scans"] == "11 of 12, of 11 of 12 subjects" and facts["classes"] == "a 6, b 5 (column dx)"
+    assert facts["scans"] == "11 of 12, of 11 of 12 subjects" and facts["classes"] == "a 6, b 5 (column dx); positive: b"
     assert facts["not used"].endswith(": label 'c' is not one of a, b")
     assert facts["sites"] == "2: x 7, y 4"
     assert facts["confounds"] == "age, site, motion; not given: sex, family"

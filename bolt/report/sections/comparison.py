@@ -57,7 +57,7 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
         table = Table(
             side_by_side,
             "Accuracy, recall and precision in per cent. "
-            + CAPTION.format(within=f"{WITHIN_FOLDS} ", kinds=KINDS_OF_INTERVALS),
+            + CAPTION.format(within=f"{positive_class(study)}{WITHIN_FOLDS} ", kinds=KINDS_OF_INTERVALS),
         )
         warnings = [block for of_atlas in rows.values() for block in baseline_warnings(study, *of_atlas)]
         blocks = [*warnings, table, Picture(picture, f"{PICTURE} {LEGEND}." if unknown else PICTURE)]
@@ -67,6 +67,12 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
         blocks.append(Table(readable.seeds(numbers), SEEDS.format(n=len(study.config.seeds))))
     tests = [block for atlas, of_atlas in rows.items() for block in _tests(study, atlas, *of_atlas)]
     return Chapter("All models side by side", tested + blocks + _reconstructed_notes(study) + tests)
+
+
+def positive_class(study: Study) -> str:
+    """Say of which class recall and precision are."""
+    classes = study.dataset.classes or []
+    return f"Recall and precision are those of {classes[-1]}. " if len(classes) == 2 else ""
 
 
 def _sites(study: Study, rows: Mapping[str, Compared]) -> list[Block]:

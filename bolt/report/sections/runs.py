@@ -13,6 +13,7 @@ from bolt.io.files import read_json, read_table
 from bolt.report.figures import performance as figures
 from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import run_figure, run_scope, run_title
+from bolt.report.sections.comparison import positive_class
 from bolt.report.sections.explanation.measures import averaged
 from bolt.report.tables import readable
 from bolt.report.tables.numbers import KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, WITHIN_FOLDS, decimal, p_value
@@ -49,7 +50,7 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
     metrics, summary = read_table(file, text=("fold", "state")), read_json(run.folder / "summary.json")
     unit = " (accuracy, recall and precision in per cent)" if study.dataset.classes else ""
     kinds = KINDS_OF_INTERVALS if study.dataset.classes else KIND_OF_INTERVAL_OF_NUMBERS
-    within = f"{WITHIN_FOLDS} " if study.dataset.classes else ""
+    within = f"{positive_class(study)}{WITHIN_FOLDS} " if study.dataset.classes else ""
     blocks: list[Block] = [
         *_unfinished(metrics),
         *_part(study, run),
