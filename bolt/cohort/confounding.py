@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import ttest_ind
 
 from bolt.cohort.association import Association, compare_families, compare_pairs
 
@@ -33,6 +34,7 @@ TEST_COLUMNS = {
     "p_holm": "p-value after Holm's correction for the measures tested",
     "verdict": "differs: p_holm < 0.05; similar: effect less than small, and the interval excludes medium effects; "
     "else may differ",
+    "groups": "Of age and motion in two classes: their means, and the p-value of Welch's t-test, uncorrected",
     "words": "Result in words",
 }
 LEVEL = 0.05
@@ -70,12 +72,13 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
         if not row["words"]:
             row |= associate(known, column, classes, seed)._asdict()
         rows.append(row)
-    table = pd.DataFrame(rows, columns=[*TEST_COLUMNS]).astype({"p": float, "verdict": object})
+    table = pd.DataFrame(rows, columns=[*TEST_COLUMNS]).astype({"p": float, "verdict": object, "groups": object})
     table["p_holm"] = holm(table["p"])
     for i, (column, name) in enumerate(MEASURES.items()):
         if not table.loc[i, "words"]:
             table.loc[i, "verdict"] = _verdict(table.loc[i])
             known = participants.dropna(subset=[column])
+            table.loc[i, "groups"] = _groups(column, known, classes)
             table.loc[i, "words"] = _words(name, column, known, classes, table.loc[i])
     return table
 
@@ -181,6 +184,18 @@ def _number(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 
+def _groups(column: str, known: pd.DataFrame, classes: Sequence[str] | None) -> str | None:
+    """Return the means of two classes and Welch's p, if the classes are different people and hold a number."""
+    if classes is None or column not in UNITS or known["subject"].duplicated().any():
+        return None
+    parts = {name: known.loc[known["label"] == name, column] for name in reversed(classes)}
+    if len(parts) != 2 or min(map(len, parts.values())) < 2:
+        return None
+    means = " against ".join(f"{values.mean():.3g} ({name})" for name, values in parts.items())
+    p = ttest_ind(*parts.values(), equal_var=False).pvalue
+    return f"mean {means} {UNITS[column].split()[0]}, Welch p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}"
+
+
 def _verdict(row: pd.Series) -> str:
     """Judge a test by its p-value, else by the size of the effect and its interval."""
     if row.p_holm < LEVEL:
@@ -202,7 +217,8 @@ def _words(name: str, column: str, known: pd.DataFrame, classes: Sequence[str] |
             if is_small
             else (f"; the effect is not small, but {units} are too few to tell")
         )
-    return f"{name} {verb}: {_summary(column, known, classes)}{effect}, {_p(row.p_holm)}{doubt}."
+    summary = f"{row.groups}; " if row.groups else _summary(column, known, classes)
+    return f"{name} {verb}: {summary}{effect}, {_p(row.p_holm)}{doubt}."
 
 
 def _summary(column: str, known: pd.DataFrame, classes: Sequence[str] | None) -> str:

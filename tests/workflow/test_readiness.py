@@ -69,7 +69,9 @@ def test_confounds_and_labels_that_the_table_knows(tmp_path, monkeypatch, capsys
     write_yaml(dataset, yaml.safe_load(dataset.read_text()) | {"site": "scanner"})
     status, facts, _ = screen(capsys, config)
     assert status == 0
-    assert facts["scans"] == "11 of 12, of 11 of 12 subjects" and facts["classes"] == "a 6, b 5 (column dx); positive: b"
+    assert (
+        facts["scans"] == "11 of 12, of 11 of 12 subjects" and facts["classes"] == "a 6, b 5 (column dx); positive: b"
+    )
     assert facts["not used"].endswith(": label 'c' is not one of a, b")
     assert facts["sites"] == "2: x 7, y 4"
     assert facts["confounds"] == "age, site, motion; not given: sex, family"

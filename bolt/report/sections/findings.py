@@ -25,7 +25,7 @@ from bolt.report.html import Picture
 from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
 from bolt.report.sections.comparison import Compared, reference_run
 from bolt.report.sections.explanation.questions import MARKS, NOT_SUPPORTED, Verdict, believed, verdicts_of
-from bolt.report.tables.baselines import is_better, sees_brain
+from bolt.report.tables.baselines import sees_brain, standing
 from bolt.report.tables.fidelity import LEGEND, marked, reconstructed
 from bolt.report.tables.numbers import decimal, metric_name, name_of_all, number, p_value, percent
 from bolt.report.tables.scope import joined, scope_of
@@ -111,8 +111,7 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     strongest = "the strongest other model" + (" tested on as many scans" if len(as_many) < len(brains) else "")
     for group, words in ((as_many[:1], strongest), (blind, "which sees no brain data")):
         for value, other, found in group:
-            better = is_better(tests[tests["row"] == other.shown])
-            how = {True: "clearly better", False: "not clearly better", None: "not tested for being better"}[better]
+            how = standing(tests[tests["row"] == other.shown])
             tested = f"; {its}" if (its := scope_of(found)) != scope and its else ""
             shown = f"{metric_name(metric)} {decimal(value)}{tested}"
             parts.append(f"It is {how} than {other.shown} ({shown}), {words}")
@@ -178,7 +177,8 @@ def _different(tests: pd.DataFrame, classes: bool) -> str:
     def listed(verdict: str) -> str:
         rows = known[known["verdict"] == verdict].itertuples()
         return "; ".join(
-            f"{row.measure.lower()} ({effect_text(row.effect_name, row.effect)}{interval_text(row.low, row.high)})"
+            f"{row.measure.lower()} ({f'{row.groups}; ' if isinstance(row.groups, str) else ''}"
+            f"{effect_text(row.effect_name, row.effect)}{interval_text(row.low, row.high)})"
             for row in rows
         )
 

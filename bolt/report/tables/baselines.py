@@ -10,7 +10,7 @@ from bolt.cohort.confounding import holm
 from bolt.config import Model
 from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.paired import FEWEST_FOLDS
-from bolt.report.tables.numbers import Formatter, decimal, metric_name, p_value, percent, signed
+from bolt.report.tables.numbers import Formatter, decimal, metric_name, p_value, percent
 from bolt.report.tables.scope import part_text
 
 ALPHA = 0.05
@@ -45,35 +45,42 @@ def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -
         Empty if the model is better, or if nothing can be tested.
     """
     rows = _tested_rows(tests)
-    if not rows or _any_better(rows):
+    if not rows or _standing(rows) == BETTER:
         return ""
-    said = [f"{row['words']}, p = {p_value(p)}" for row, p in zip(rows, _corrected(rows), strict=True)]
+    row = rows[0]
+    p = f"p = {p_value(row['p'])}".replace("= <", "<")
+    corrected = ", Holm-corrected for two metrics" if len(rows) > 1 else ""
     return (
-        f"{baseline_name}, which sees no brain data, is not clearly worse than {model_name}. Differences: "
-        f"{'; '.join(said).replace('p = <', 'p <')} (Holm-corrected). {model_name} may rely on the same information."
+        f"{baseline_name}, which sees no brain data, is not clearly worse than {model_name}: {model_name} "
+        f"{row['words']}, {p}{corrected}). {model_name} may rely on the same information."
     )
 
 
-def is_better(tests: pd.DataFrame) -> bool | None:
-    """Return whether a model is shown to be better than another, as `baseline_warning` judges; None: not tested.
+BETTER, WORSE, EQUAL, UNTESTED = "clearly better", "clearly worse", "not clearly better", "not tested for being better"
+
+
+def standing(tests: pd.DataFrame) -> str:
+    """Return whether a model is shown to be better, or worse, than another, as `baseline_warning` judges.
 
     `tests` are rows of `bolt.evaluate.paired.compare`; differences are the model's value minus the other's.
     """
-    rows = _tested_rows(tests)
-    return _any_better(rows) if rows else None
+    return _standing(_tested_rows(tests))
+
+
+def _standing(rows: list[dict[str, Any]]) -> str:
+    clear = [row["gain"] > 0 for row in rows if row["p"] < ALPHA and row["gain"] != 0]
+    if not rows:
+        return UNTESTED
+    return BETTER if any(clear) else WORSE if clear else EQUAL
 
 
 def _tested_rows(tests: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the tests of accuracy and AUC, p corrected for both, the smallest first."""
     by_metric = tests.set_index("metric").to_dict("index")
-    return [row for metric in ("accuracy", "auc") if (row := _tested(by_metric, metric)) is not None]
-
-
-def _corrected(rows: list[dict[str, Any]]) -> pd.Series:
-    return holm(pd.Series([row["p"] for row in rows]))
-
-
-def _any_better(rows: list[dict[str, Any]]) -> bool:
-    return any(row["gain"] > 0 and p < ALPHA for row, p in zip(rows, _corrected(rows), strict=True))
+    rows = [row for metric in ("accuracy", "auc") if (row := _tested(by_metric, metric)) is not None]
+    for row, p in zip(rows, holm(pd.Series([row["p"] for row in rows], dtype=float)), strict=True):
+        row["p"] = p
+    return sorted(rows, key=lambda row: row["p"])
 
 
 def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | None:
@@ -89,5 +96,6 @@ def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | N
     shown: Formatter = (lambda d: f"{percent(d)} points") if metric == "accuracy" else (lambda d: decimal(d, 3))
     folds = part_text(row["n_folds"], row.get("expected_folds", row["n_folds"])) if over_folds else ""
     how = f"corrected t-test over {folds} folds" if over_folds else "sign flips per subject or family"
-    words = f"{metric_name(metric)} {signed(difference, shown)} ({how})"
-    return {"gain": -difference if metric in LOWER_IS_BETTER else difference, "p": p, "words": words}
+    gain = -difference if metric in LOWER_IS_BETTER else difference
+    side = "is as good" if gain == 0 else f"is {'better' if gain > 0 else 'worse'} by {shown(abs(difference))}"
+    return {"gain": gain, "p": p, "words": f"{side} in {metric_name(metric)} ({how}"}

@@ -76,8 +76,8 @@ def test_performance_beside_the_paper() -> None:
     assert sheet.notes == [
         "cut: 3 of 7 folds, 3000 of 9000 scans tested",
         "cut: without fold 2, 4: loss is NaN",
-        "Site only, which sees no brain data, is not clearly worse than BolT. Differences: accuracy +1.1 points (sign "
-        "flips per subject or family), p = 0.3 (Holm-corrected). BolT may rely on the same information",
+        "Site only, which sees no brain data, is not clearly worse than BolT: BolT is better by 1.1 points in accuracy "
+        "(sign flips per subject or family, p = 0.3). BolT may rely on the same information",
     ]
 
 

@@ -94,8 +94,10 @@ def test_what_differs_is_listed_by_size() -> None:
         ("Handedness", None, None, None, None),
     ]
     table = pd.DataFrame(rows, columns=["measure", "effect", "effect_name", "medium", "verdict"])
+    table["groups"] = [None, "mean 2 (b) against 1 (a) mm, Welch p = 0.03", None, None, None]
     text = module._different(table.assign(low=0.1, high=0.9, n=[9, 9, 9, 9, 0]), classes=True)
-    assert text.startswith("Differs between the classes: site (Cramér's V 0.50 [0.10, 0.90]); head motion (Cohen's d")
+    motion = "head motion (mean 2 (b) against 1 (a) mm, Welch p = 0.03; Cohen's d 0.60 [0.10, 0.90])"
+    assert text.startswith(f"Differs between the classes: site (Cramér's V 0.50 [0.10, 0.90]); {motion}")
     assert "Too few people to tell whether these differ: sex" in text and "Similar: age" in text
     assert text.endswith("Not known: handedness.")
 

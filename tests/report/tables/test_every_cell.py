@@ -11,7 +11,7 @@ from bolt.config import Model
 from bolt.evaluate.classes import METRICS
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.tables import explanation, readable
-from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
+from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only, standing
 
 OVER_CHANCE = ("balanced_accuracy", "brier", "log_loss")
 
@@ -172,23 +172,26 @@ def compared(**changes: Any) -> pd.DataFrame:
 
 def test_a_baseline_is_compared_by_paired_tests() -> None:
     assert baseline_warning("Site only", "BolT", compared()) == (
-        "Site only, which sees no brain data, is not clearly worse than BolT. Differences: accuracy +3.1 points (sign "
-        "flips per subject or family), p = 0.42; AUC +0.042 (corrected t-test over 10 folds), p = 0.42 "
-        "(Holm-corrected). BolT may rely on the same information."
+        "Site only, which sees no brain data, is not clearly worse than BolT: BolT is better by 0.042 in AUC "
+        "(corrected t-test over 10 folds, p = 0.42, Holm-corrected for two metrics). BolT may rely on the same information."
     )
     # Holm: of two p-values, the smaller counts twice
     assert baseline_warning("Site only", "BolT", compared(accuracy__permutation_p=0.024)) == ""
     assert "p = 0.052" in baseline_warning("Site only", "BolT", compared(accuracy__permutation_p=0.026))
     assert baseline_warning("Site only", "BolT", compared(auc__corrected_t_p=0.024)) == ""
     worse = compared(auc__corrected_t_p=0.0001, auc__difference=-0.2)
-    assert "AUC −0.200 (corrected t-test over 10 folds), p < 0.001" in baseline_warning("Site only", "BolT", worse)
+    said = "BolT is worse by 0.200 in AUC (corrected t-test over 10 folds, p < 0.001, Holm"
+    assert said in baseline_warning("Site only", "BolT", worse)
+    assert [standing(tests) for tests in (compared(), worse, compared(auc__corrected_t_p=0.01), worse[:0])] == [
+        "not clearly better", "clearly worse", "clearly better", "not tested for being better"
+    ]  # fmt: skip
 
 
 def test_with_few_folds_the_brier_score_is_compared_instead_of_the_auc() -> None:
     few = {"auc__n_folds": 5, "auc__corrected_t_p": 0.001}
-    assert "; Brier score −0.012 (sign flips per subject or family), p = 0.64" in baseline_warning(
-        "Site only", "BolT", compared(**few)
-    )
+    worse = compared(**few, brier__permutation_p=0.2, brier__pooled_difference=0.0123)
+    said = "BolT is worse by 0.012 in Brier score (sign flips per subject or family, p = 0.4, Holm"
+    assert said in baseline_warning("Site only", "BolT", worse)
     assert baseline_warning("Site only", "BolT", compared(**few, brier__permutation_p=0.01)) == ""  # lower is better
     assert baseline_warning("Site only", "BolT", compared(**few, brier__permutation_p=0.01, brier__pooled_difference=1))
 
