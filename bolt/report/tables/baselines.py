@@ -78,9 +78,10 @@ def _tested_rows(tests: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the tests of accuracy and AUC, p corrected for both, the smallest first."""
     by_metric = tests.set_index("metric").to_dict("index")
     rows = [row for metric in ("accuracy", "auc") if (row := _tested(by_metric, metric)) is not None]
+    rows.sort(key=lambda row: row["p"])
     for row, p in zip(rows, holm(pd.Series([row["p"] for row in rows], dtype=float)), strict=True):
         row["p"] = p
-    return sorted(rows, key=lambda row: row["p"])
+    return rows
 
 
 def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | None:

@@ -173,7 +173,8 @@ def compared(**changes: Any) -> pd.DataFrame:
 def test_a_baseline_is_compared_by_paired_tests() -> None:
     assert baseline_warning("Site only", "BolT", compared()) == (
         "Site only, which sees no brain data, is not clearly worse than BolT: BolT is better by 0.042 in AUC "
-        "(corrected t-test over 10 folds, p = 0.42, Holm-corrected for two metrics). BolT may rely on the same information."
+        "(corrected t-test over 10 folds, p = 0.42, Holm-corrected for two metrics). BolT may rely on the same "
+        "information."
     )
     # Holm: of two p-values, the smaller counts twice
     assert baseline_warning("Site only", "BolT", compared(accuracy__permutation_p=0.024)) == ""
