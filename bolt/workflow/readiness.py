@@ -11,6 +11,7 @@ import pandas as pd
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, verify_image
 from bolt.datasets.institutions import similar_sites_note
+from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.text import shorten_list
@@ -176,6 +177,10 @@ def _models(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
         folds = len(run.folds_of(name))
         n = folds * len(config.atlases) * len(config.seeds)
         yield "model", f"{model.name}: {n} trainings ({folds} folds, {times})"
+    explained = [len(run.folds_of(name)) for name in run.models if run.explained(name)]
+    if explained and min(explained) < FEWEST_FOLDS:
+        what = "two checks of the explanation and the tests of models over folds"
+        yield "note", f"{what} need {FEWEST_FOLDS} folds ('folds: outer', --folds {FEWEST_FOLDS})"
 
 
 def _atlases(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:

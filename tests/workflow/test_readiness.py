@@ -41,6 +41,7 @@ def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
     assert facts["confounds"] == "age; not given: sex, site, motion, family"
     assert facts["model"] == "tiny: 3 trainings (3 folds, 1 atlas, 1 seed)"
     assert facts["atlas"] == "dosenbach160: drawn from coordinates"
+    assert facts["note"].endswith("need 6 folds ('folds: outer', --folds 6)")
     assert re.match(r"\d+ jobs, about [\d.]+ (minutes|hours) on the \d+ cores? here", facts["time"])
     assert "GPU" in facts and "free in" in facts["disk"] and "template" not in facts
     assert written.out.splitlines()[-1].startswith(f"A run can start: snakemake --cores 8 --configfile {config}")
@@ -52,7 +53,8 @@ def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
 def test_more_threads_than_one_are_noted(tmp_path, monkeypatch, capsys, threads):
     monkeypatch.chdir(tmp_path)
     config = bids_config(tmp_path, preprocess={"threads": threads})
-    noted = "normalised again gives other results" in screen(capsys, config)[1].get("note", "")
+    note = screen(capsys, config)[1].get("note", "")
+    noted = "normalised again gives other results" in note
     assert noted == (threads > 1)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bolt.cohort.confounding import DIFFERS, MAY_DIFFER, SIMILAR, effect_text, interval_text
@@ -20,6 +21,7 @@ from bolt.evaluate.chance import LEVEL
 from bolt.experiments.entries import Entry
 from bolt.experiments.results import Gathered, paired_tests
 from bolt.io.files import read_json, read_table
+from bolt.models.registry import fitted_at_once, has_epochs
 from bolt.report.figures import performance as figures
 from bolt.report.html import Picture
 from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
@@ -32,6 +34,8 @@ from bolt.report.tables.scope import joined, scope_of
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 MODELS = "{metric} of all test scans with its 95 % interval; dashed: no skill. Grey: models that see no brain data."
+SURE = 0.95
+"""Mean probability of the predicted class from which the predictions of a bin count as sure."""
 HOLLOW = "Hollow: tested on some of the folds"
 OVERVIEW = (
     "Left: regions whose activity at important moments favours a class (pale: selected in few folds). Right: how "
@@ -102,6 +106,7 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
         side = "better" if chance["p"] <= LEVEL else "not shown to be better"
         p = f"p = {p_value(chance['p'])}".replace("= <", "<")
         parts.append(f"This is {side} than chance (permuted labels, {p}){_both_right(pooled[metric], chance)}")
+    parts += _too_sure(pooled)
     tests = paired_tests(entries, gathered, model.shown)
     others = _others(study, run, summaries, metric)
     brains = [other for other in others if sees_brain(other[1])]
@@ -109,13 +114,33 @@ def _predicted(study: Study, run: ModelRun, entries: Sequence[Entry], gathered: 
     # the best of a few folds may only have had easy ones
     as_many = [other for other in brains if other[2]["pooled"]["n_scans"] >= pooled["n_scans"]] or brains
     strongest = "the strongest other model" + (" tested on as many scans" if len(as_many) < len(brains) else "")
-    for group, words in ((as_many[:1], strongest), (blind, "which sees no brain data")):
-        for value, other, found in group:
-            how = standing(tests[tests["row"] == other.shown])
-            tested = f"; {its}" if (its := scope_of(found)) != scope and its else ""
-            shown = f"{metric_name(metric)} {decimal(value)}{tested}"
-            parts.append(f"It is {how} than {other.shown} ({shown}), {words}")
+    simple = [other for other in as_many if has_epochs(model.model) and fitted_at_once(other[1].model)][:1]
+    roles = [(other, f"{strongest}, which is simpler" if [other] == simple else strongest) for other in as_many[:1]]
+    roles += [(other, "which is simpler") for other in simple if other not in as_many[:1]]
+    roles += [(other, "which sees no brain data") for other in blind]
+    for (value, other, found), words in roles:
+        how = standing(tests[tests["row"] == other.shown])
+        tested = f"; {its}" if (its := scope_of(found)) != scope and its else ""
+        parts.append(f"It is {how} than {other.shown} ({metric_name(metric)} {decimal(value)}{tested}), {words}")
     return ". ".join(parts) + "."
+
+
+def _too_sure(pooled: Mapping[str, Any]) -> list[str]:
+    """Say that probabilities are worse than the shares of the classes, where they are, and how sure the model was."""
+    loss = pooled.get("log_loss", {}).get("value")
+    if loss is None:
+        return []
+    shares = np.array(pooled["confusion"]).sum(axis=1) / np.sum(pooled["confusion"])
+    guess = float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+    if loss <= guess:
+        return []
+    bins = zip(pooled["calibration"]["probability"], pooled["calibration"]["n_scans"], strict=True)
+    sure = sum(n for probability, n in bins if probability >= SURE)
+    return [
+        f"Its probabilities are too confident to be used: their log loss of {decimal(loss)} is worse than the "
+        f"{decimal(guess)} of always stating the shares of the classes ({sure} of {np.sum(pooled['confusion'])} "
+        f"predictions have a probability of about {SURE:g} or more)"
+    ]
 
 
 def _both_right(found: Mapping[str, Any], chance: Mapping[str, Any]) -> str:

@@ -43,13 +43,32 @@ def test_the_first_sentence_has_performance_chance_and_the_other_model(tmp_path:
     assert "an AUC within folds of 0.81 (95 % interval 0.70 to 0.90; across folds, where scores of different" in text
     assert "an accuracy of 75.0 % (95 % interval 65.0 to 85.0 %); always naming the largest class gives" in text
     assert "better than chance (permuted labels, p = 0.001)" in text and "not shown" not in text
-    assert "It is not clearly better than other (AUC 0.61), the strongest other model." in text  # equal predictions
+    assert (
+        "It is not clearly better than other (AUC 0.61), the strongest other model, which is simpler." in text
+    )  # equal predictions
     assert "predicts control or patient in test scans (2 of 3 folds, 8 of 11 scans tested) with an AUC" in text
     summary = read_json(first.folder / "summary.json")
     summary["chance"] |= {"p": 0.07, "widened": 1.2}
     write_json(summary, first.folder / "summary.json")
     text = findings(study, gathered(study)).sentences[PREDICTED]
     assert "not shown to be better than chance (permuted labels, p = 0.07), although the interval excludes 0.5" in text
+
+
+def test_probabilities_that_are_worse_than_the_shares_of_the_classes_are_said(tmp_path: Path) -> None:
+    study = two_models(tmp_path)
+    run = study.runs[0]
+    summary = read_json(run.folder / "summary.json")
+    summary["pooled"] |= {"confusion": [[3, 3], [1, 5]], "log_loss": {"value": 1.28, "low": 1.0, "high": 1.5}}
+    summary["pooled"]["calibration"] |= {"probability": [0.6, 0.95, 0.99], "accuracy": [0.6] * 3, "n_scans": [4, 3, 5]}
+    write_json(summary, run.folder / "summary.json")
+    text = findings(study, gathered(study)).sentences[PREDICTED]
+    said = (
+        "log loss of 1.28 is worse than the 0.69 of always stating the shares of the classes (8 of 12 predictions have"
+    )
+    assert said in text
+    summary["pooled"]["log_loss"]["value"] = 0.69
+    write_json(summary, run.folder / "summary.json")
+    assert "too confident" not in findings(study, gathered(study)).sentences[PREDICTED]
 
 
 @pytest.mark.parametrize(("strength", "words"), [(0.0, "clearly better"), (2.0, "not clearly better")])
@@ -148,7 +167,10 @@ def test_a_model_of_fewer_folds_is_not_the_strongest(tmp_path: Path) -> None:
     summary["pooled"]["n_scans"] -= 3
     write_json(summary, third.folder / "summary.json")
     found = findings(study, gathered(study))
-    assert "other (AUC 0.60), the strongest other model tested on as many scans." in found.sentences[PREDICTED]
+    assert (
+        "other (AUC 0.60), the strongest other model tested on as many scans, which is simpler."
+        in found.sentences[PREDICTED]
+    )
     (picture,) = [picture for picture in found.pictures if picture.file.stem == "models"]
     assert "Hollow: tested on some of the folds." in picture.caption
     assert "third: 1 of 3 folds" in picture.caption and "tiny; other: 2 of 3 folds" in picture.caption
