@@ -166,7 +166,7 @@ class Dataset(Keys):
     )
     published: Published | None = Field(None, description="counts of a published cohort, shown beside those found")
     red: str | None = Field(
-        None, description="of two classes, the one drawn in red, the other in blue; default: the first"
+        None, description="of two classes, the one drawn in red, the other in blue; default: the positive"
     )
     expected: dict[str, Range] = Field({}, description="for the phantom: ranges of the truth table's measures")
 
@@ -174,7 +174,7 @@ class Dataset(Keys):
     def coloured(self) -> list[str]:
         """Return the classes in the order of their colours in figures: of two, the red one and the blue one."""
         classes = self.classes or []
-        return classes[::-1] if len(classes) == 2 and self.red == classes[1] else classes
+        return classes[::-1] if len(classes) == 2 and self.red != classes[0] else classes
 
     @property
     def downloaded(self) -> bool:

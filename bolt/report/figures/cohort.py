@@ -50,7 +50,7 @@ def _counts(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, 
             texts = [str(h) if h > 0.06 * shown.sum(axis=1).max() else "" for h in heights]  # only where it fits
             axis.bar_label(bars, texts, label_type="center", color="white", fontsize=8)
         bottom += heights
-    slanted = len(shown) > 4 or max(map(len, shown.index)) > 8
+    slanted = len(shown) > 4 or sum(map(len, shown.index)) > 16
     axis.set_xticks(range(len(shown)), shown.index)
     if slanted:
         axis.tick_params(axis="x", labelsize=7.5)

@@ -14,6 +14,7 @@ from nilearn import plotting
 from bolt.explain.courses import COURSE, Course, on_grid
 from bolt.explain.given_scan import GivenScan
 from bolt.explain.tasks import block_table, curve_table, event_masks
+from bolt.report.figures.connections import colour_map
 from bolt.report.figures.series import time_course
 from bolt.report.figures.style import DIVERGING, canvas
 from bolt.report.figures.tasks import draw_course
@@ -145,10 +146,13 @@ def _regions(facts: dict[str, Any], rois: pd.DataFrame, image: nib.Nifti1Image |
         text += " This is little: the rest of the scan carries the same information, so do not rely on single regions."
     blocks: list[Block] = [Text(text)]
     if image is not None and rois["contribution"].any():
-        draw_map(image, rois["contribution"].abs(), out / "map.png")
+        classes = list(facts["probabilities"])[::-1]  # of two, the positive one is red, as in the report
+        colours = colour_map(classes, name)
+        draw_map(image, rois["contribution"].abs(), out / "map.png", colours)
+        hues = ("red", "blue") if colours == DIVERGING else ("blue", "red")
         caption = (
-            f"Contribution of the ROIs at the landmarks to the log odds of “{name}”: red is evidence for it, blue "
-            f"against it. The strongest {DRAWN:.0%} of the ROIs are drawn; {facts['map']} holds all."
+            f"Contribution of the ROIs at the landmarks to the log odds of “{name}”: {hues[0]} is evidence for it, "
+            f"{hues[1]} against it. The strongest {DRAWN:.0%} of the ROIs are drawn; {facts['map']} holds all."
         )
         blocks.append(Picture(out / "map.png", caption))
     top = rois.head(LISTED)
@@ -160,7 +164,7 @@ def _regions(facts: dict[str, Any], rois: pd.DataFrame, image: nib.Nifti1Image |
     return [*blocks, Table(pd.DataFrame(shown), caption, Path("rois.tsv"))]
 
 
-def draw_map(image: nib.Nifti1Image, sizes: pd.Series, out: Path) -> None:
+def draw_map(image: nib.Nifti1Image, sizes: pd.Series, out: Path, colours: str = DIVERGING) -> None:
     """Draw the strongest ROIs of a signed map on a glass brain and on slices of the MNI template.
 
     Parameters
@@ -171,10 +175,12 @@ def draw_map(image: nib.Nifti1Image, sizes: pd.Series, out: Path) -> None:
         Absolute value of each ROI.
     out : Path
         PNG.
+    colours : str
+        Colour map of matplotlib.
     """
     threshold = float(sizes.nlargest(max(1, round(DRAWN * len(sizes)))).min()) * (1 - 1e-5)
     limit = float(sizes.max())
-    look = {"threshold": threshold, "vmin": -limit, "vmax": limit, "cmap": DIVERGING, "annotate": False}
+    look = {"threshold": threshold, "vmin": -limit, "vmax": limit, "cmap": colours, "annotate": False}
     with canvas(out, height=3.5, layout=None) as figure:
         upper, lower = figure.add_axes((0.0, 0.46, 1.0, 0.54)), figure.add_axes((0.0, 0.0, 0.9, 0.4))
         glass = plotting.plot_glass_brain(image, axes=upper, display_mode="lyrz", plot_abs=False, **look)

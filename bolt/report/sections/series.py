@@ -48,7 +48,8 @@ def _example(layout: Layout, atlas: str) -> Picture:
     title = f"{scan['scan_id']} · {atlas}"
     figures.example_series(series, cache.rois, float(scan["tr"]), picture, title=title, volumes=volumes)
     counts = f"{atlas}: {cache.n_rois} ROIs, {len(cache)} scans."
-    return Picture(picture, f"{counts} The z-scored series of one scan, ROIs grouped by network.")
+    grouped = ", ROIs grouped by network" if cache.rois["network"].notna().any() else ""
+    return Picture(picture, f"{counts} The z-scored series of one scan{grouped}.")
 
 
 def _read_coverage(layout: Layout, atlas: str) -> dict[str, Coverage]:

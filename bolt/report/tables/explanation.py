@@ -105,7 +105,7 @@ def selected_rois(table: pd.DataFrame) -> pd.DataFrame:
             ],
             "odds ratio − 1": selected["importance"].map(lambda v: number(v, 2)),
             "selected in folds (%)": selected["selection_frequency"].map(lambda v: f"{100 * v:.0f}"),
-            "same sign in controls": [_agreeing(row) for row in selected.to_dict("records")],
+            "same sign on control volumes": [_agreeing(row) for row in selected.to_dict("records")],
         }
     )
 

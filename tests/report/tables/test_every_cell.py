@@ -309,7 +309,7 @@ def test_selected_rois() -> None:
     table = explanation.selected_rois(found)
     assert list(table) == [
         "class", "rank", "ROI", "network", "hemisphere", "weight (log odds per SD)", "odds ratio − 1",
-        "selected in folds (%)", "same sign in controls",
+        "selected in folds (%)", "same sign on control volumes",
     ]  # fmt: skip
     assert rows(table) == [
         ["F", "1", "V1", "visual", "L", "0.41 ± 0.13", "0.51", "80", "both"],

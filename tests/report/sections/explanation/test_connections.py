@@ -53,7 +53,7 @@ def test_matrix_brain_and_table(tmp_path: Path, networks: tuple[str, ...]) -> No
     assert ("between networks" in pictures[0].caption) == bool(networks)
     (table,) = [block for block in blocks if isinstance(block, Table)]
     assert len(table.frame) == 15 and table.frame.iloc[0]["correlation"] == "+0.40" and "80 people" in table.caption
-    assert "Red: the stronger the connection, the more control" in pictures[0].caption  # the first class is red
+    assert "Red: the stronger the connection, the more patient" in pictures[0].caption  # the positive class is red
 
 
 @words_only()
