@@ -75,7 +75,7 @@ def page_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"place": _place, "vectors": _vectors, "alignment": _alignment}
+    environment.filters |= {"place": _place, "vectors": _vectors, "alignment": _alignment, "unbroken": _unbroken}
     return environment
 
 
@@ -93,6 +93,13 @@ def _place(context: Context, file: Path | str) -> str:
 def _vectors(context: Context, file: Path) -> dict[str, str]:
     drawings = {name: file.with_suffix(f".{name.lower()}") for name in ("SVG", "PDF")}
     return {name: _place(context, path) for name, path in drawings.items() if path.is_file()}
+
+
+def _unbroken(value: object) -> object:
+    """Keep an interval, or a deviation, on one line of a cell."""
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"\[[^\]]*\]|± \S+", lambda match: match[0].replace(" ", "\u00a0"), value)
 
 
 def _alignment(frame: pd.DataFrame) -> list[str]:

@@ -45,7 +45,7 @@ def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -
         Empty if the model is better, or if nothing can be tested.
     """
     rows = _tested_rows(tests)
-    if not rows or _standing(rows) == BETTER:
+    if not rows or _standing(rows).startswith("clearly better"):
         return ""
     row = rows[0]
     p = f"p = {p_value(row['p'])}".replace("= <", "<")
@@ -56,11 +56,8 @@ def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -
     )
 
 
-BETTER, WORSE, EQUAL, UNTESTED = "clearly better", "clearly worse", "not clearly better", "not tested for being better"
-
-
 def standing(tests: pd.DataFrame) -> str:
-    """Return whether a model is shown to be better, or worse, than another, as `baseline_warning` judges.
+    """Return whether a model is shown to be better, or worse, than another and in what, as `baseline_warning` judges.
 
     `tests` are rows of `bolt.evaluate.paired.compare`; differences are the model's value minus the other's.
     """
@@ -68,10 +65,10 @@ def standing(tests: pd.DataFrame) -> str:
 
 
 def _standing(rows: list[dict[str, Any]]) -> str:
-    clear = [row["gain"] > 0 for row in rows if row["p"] < ALPHA and row["gain"] != 0]
-    if not rows:
-        return UNTESTED
-    return BETTER if any(clear) else WORSE if clear else EQUAL
+    clear = [row for row in rows if row["p"] < ALPHA and row["gain"] != 0]
+    for row in sorted(clear, key=lambda row: row["gain"] < 0)[:1]:
+        return f"clearly {'better' if row['gain'] > 0 else 'worse'} in {metric_name(row['metric'])}"
+    return "not clearly better" if rows else "not tested for being better"
 
 
 def _tested_rows(tests: pd.DataFrame) -> list[dict[str, Any]]:
@@ -99,4 +96,4 @@ def _tested(tests: dict[str, dict[str, Any]], metric: str) -> dict[str, Any] | N
     how = f"corrected t-test over {folds} folds" if over_folds else "sign flips per subject or family"
     gain = -difference if metric in LOWER_IS_BETTER else difference
     side = "is as good" if gain == 0 else f"is {'better' if gain > 0 else 'worse'} by {shown(abs(difference))}"
-    return {"gain": gain, "p": p, "words": f"{side} in {metric_name(metric)} ({how}"}
+    return {"metric": metric, "gain": gain, "p": p, "words": f"{side} in {metric_name(metric)} ({how}"}

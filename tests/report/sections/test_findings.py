@@ -71,7 +71,7 @@ def test_probabilities_that_are_worse_than_the_shares_of_the_classes_are_said(tm
     assert "too confident" not in findings(study, gathered(study)).sentences[PREDICTED]
 
 
-@pytest.mark.parametrize(("strength", "words"), [(0.0, "clearly better"), (2.0, "not clearly better")])
+@pytest.mark.parametrize(("strength", "words"), [(0.0, "clearly better in accuracy"), (2.0, "not clearly better")])
 def test_head_motion_alone_is_named(tmp_path: Path, strength: float, words: str) -> None:
     study = two_models(tmp_path)
     study = with_models(study, ["motion_only", *study.config.models[:1]])

@@ -184,7 +184,7 @@ def test_a_baseline_is_compared_by_paired_tests() -> None:
     said = "BolT is worse by 0.200 in AUC (corrected t-test over 10 folds, p < 0.001, Holm"
     assert said in baseline_warning("Site only", "BolT", worse)
     assert [standing(tests) for tests in (compared(), worse, compared(auc__corrected_t_p=0.01), worse[:0])] == [
-        "not clearly better", "clearly worse", "clearly better", "not tested for being better"
+        "not clearly better", "clearly worse in AUC", "clearly better in AUC", "not tested for being better"
     ]  # fmt: skip
 
 
