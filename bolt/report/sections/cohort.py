@@ -11,6 +11,7 @@ from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.folds.splits import quarters
 from bolt.io.files import read_json, read_table, write_table
+from bolt.jobs.provenance import provenance_path
 from bolt.report.figures import cohort as figure
 from bolt.report.html import Block, Picture, Table, Text
 from bolt.report.runs import figure_folder
@@ -40,7 +41,9 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
     picture = figure_folder(layout) / "cohort.png"
     figure.cohort(used, study.dataset.coloured or classes, picture)
     return [
-        Table(readable.cohort(used, classes), "Included scans; mean ± standard deviation.", layout.scans),
+        Table(
+            readable.cohort(used, classes), f"Included scans; mean ± standard deviation.{_source(layout)}", layout.scans
+        ),
         *_published(layout),
         *_duplicates(layout),
         Picture(picture, f"Included scans by {groups}; bars mark medians."),
@@ -49,6 +52,13 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
         Table(readable.cohort_tests(tests), TESTS, file),
         *_warnings(layout),
     ]
+
+
+def _source(layout: Layout) -> str:
+    """Name the tables of people that the index read."""
+    file = provenance_path(layout.scans)
+    tables = [path for path in read_json(file)["inputs"] if path != str(layout.config)] if file.is_file() else []
+    return f" Labels and people: {', '.join(tables)}." if tables else ""
 
 
 def _published(layout: Layout) -> list[Block]:

@@ -15,11 +15,13 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from bolt import __version__
 from bolt.atlases.description import describe_atlas
 from bolt.atlases.spaces import carried_from
 from bolt.config import Model, load_denoise
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
+from bolt.evaluate.chance import DRAWS, LEVEL
 from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.explain.explainable import can_be_explained
 from bolt.io.errors import ConfigError
@@ -60,6 +62,9 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         reference=reference(study).shown,
         folds_compared=folds_compared(study),
         fewest_folds=FEWEST_FOLDS,
+        chance_draws=DRAWS,
+        level=LEVEL,
+        version=__version__,
         versions=versions(),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]

@@ -110,6 +110,8 @@ def _inputs(model: Model, dataset: Dataset) -> str:
 def _parts(model: Model, found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe what a reader must know of a network besides its training."""
     sentences = []
+    if model.model == "bolt":
+        sentences.append(_architecture(model))
     if _setting(model, "window_seconds"):
         sentences.append(_windows(model, found))
     if (share := _setting(model, "edge_share")) and not _setting(model, "complete"):
@@ -128,6 +130,21 @@ def _parts(model: Model, found: Sequence[Mapping[str, Any]]) -> list[str]:
     if model.covariates:
         sentences.append(f"The classifier also received {covariates_text(model)}.")
     return sentences
+
+
+def _architecture(model: Model) -> str:
+    """Describe the blocks of BolT and their windows."""
+    keys = ("n_blocks", "n_heads", "head_dim", "hidden", "window", "stride_coefficient", "fringe_coefficient")
+    blocks, heads, dimensions, hidden, window, alpha, beta = (_setting(model, key) for key in keys)
+    width = "as many as ROIs" if hidden is None else number(hidden)
+    text = f"It has {blocks} transformer blocks of {heads} attention heads with {dimensions} dimensions each"
+    text += f" (hidden dimensions: {width})"
+    if not _setting(model, "windowed"):
+        return f"{text}, which attend over all volumes."
+    steps = [f"stride coefficient α = {number(alpha)}"] * (_setting(model, "stride") is None)
+    steps += [f"fringe coefficient β = {number(beta)}"] * (_setting(model, "fringe") is None)
+    by_share = f" ({', '.join(steps)})" if steps else ""
+    return f"{text}, which attend within windows of {window} volumes{by_share}."
 
 
 def _windows(model: Model, found: Sequence[Mapping[str, Any]]) -> str:

@@ -17,6 +17,7 @@ from bolt.config import Config
 from bolt.config.study import Study
 from bolt.experiments.results import gather
 from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
+from bolt.jobs.provenance import provenance_path
 from bolt.report.html import Picture, Table, Text
 from bolt.report.pages.report import performance_sections, write_report
 from bolt.report.sections.cohort import cohort_section
@@ -211,3 +212,11 @@ def test_a_reconstructed_model_is_marked_on_the_first_screen(tmp_path: Path) -> 
     drawing = picture.file.with_suffix(".svg").read_text()
     assert ">other †<" in drawing and ">tiny<" in drawing
     assert picture.caption.endswith("† reconstructed, not the original method.")
+
+
+def test_the_tables_that_the_index_read_are_named(tmp_path: Path) -> None:
+    study = make_results(tmp_path, n=12, everything=False)
+    file = provenance_path(study.layout.scans)
+    write_json({"inputs": {str(study.layout.config): "0", "/data/study/participants.tsv": "1"}}, file)
+    table = cohort_section(study, read_table(study.layout.scans))[0]
+    assert isinstance(table, Table) and table.caption.endswith(" Labels and people: /data/study/participants.tsv.")

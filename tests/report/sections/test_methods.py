@@ -5,6 +5,7 @@ import re
 import pandas as pd
 import pytest
 
+from bolt import __version__
 from bolt.cohort.quality import QUALITY_COLUMNS
 from bolt.config import Config, Parcellate, Preprocess, Quality, known, load_dataset
 from bolt.config.layout import folder_of, prefix_of
@@ -12,6 +13,7 @@ from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json, write_table, write_yaml
+from bolt.jobs.versions import versions
 from bolt.report.runs import run_title
 from bolt.report.sections.methods import cite, load_references, methods, methods_page, preprocessing_texts
 from tests.report.results import ATLAS, make_scans, settings
@@ -382,3 +384,21 @@ def test_the_atlas_of_a_run_is_named_if_there_are_several(tmp_path):
     one, two = (settings(tmp_path, models=["svm"], atlases=names) for names in ([ATLAS], [ATLAS, "cc200"]))
     assert [run_title(one, run) for run in one.runs] == ["SVM"]
     assert [run_title(two, run) for run in two.runs] == [f"SVM on {ATLAS}", "SVM on cc200"]
+
+
+def test_the_permutation_test_the_checks_and_the_versions_are_those_of_the_run(tmp_path):
+    study = settings(tmp_path, models=["bolt", "svm"], folds={"outer": 4, "permutations": 50})
+    text = " ".join(methods(study))
+    assert "mean over folds, against 1999 permutations of the labels of the test scans within each fold" in text
+    assert "The one-sided level was 0.025. For models that are fitted at once, labels were permuted 50 times" in text
+    assert f"BolT {__version__} and Snakemake {versions()['snakemake']}" in text and versions()["torch"] in text
+    assert "networks whose weights were randomised, layer by layer from the output (2 draws)" in text
+    assert "a network trained on permuted labels, beside that of a network trained again with another seed" in text
+    assert "In at most 100 test scans of a fold, volumes were replaced in 10 steps" in text
+    explain = {
+        "sanity": {"draws": 0, "permuted": True, "retrained": False, "scans": None},
+        "faithfulness": {"scans": 0},
+    }
+    text = " ".join(methods(settings(tmp_path, models=["bolt"], explain=explain)))
+    assert "importance was compared with that of a network trained on permuted labels. " in text
+    assert "randomised" not in text and "deletion" not in text and "fitted at once, labels" not in text

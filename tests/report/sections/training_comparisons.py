@@ -286,8 +286,30 @@ def compare_test_scans(claims: Claims, used: Witness) -> None:
     assert ("full length, up to the last whole window." in claims) == unread
 
 
+def compare_architecture(claims: Claims, used: Witness) -> None:
+    """Compare the blocks, heads and windows of BolT with those of the network."""
+    if "transformer blocks" not in claims:
+        return
+    net = used.fit.net
+    attention = net.blocks[0].attention
+    n_blocks, n_heads, head_dim = claims.numbers("has # transformer blocks of # attention heads with # dimensions")
+    assert (n_blocks, n_heads, head_dim) == (len(net.blocks), attention.n_heads, attention.head_dim)
+    hidden = net.norm.normalized_shape[0]
+    width = hidden if "(hidden dimensions: as many as ROIs)" in claims else claims.number(r"hidden dimensions: #\)")
+    assert width == hidden
+    window = claims.number("within windows of # volumes")
+    assert window == net.window
+    if "α" in claims:
+        assert net.stride == max(1, int(claims.number("stride coefficient α = #") * window + 1e-6))
+    if "β" in claims:
+        beta = claims.number(r"fringe coefficient β = #\)")
+        wanted = [np.ceil(m * beta * (window - net.stride) - 1e-6) for m in range(len(net.blocks))]
+        assert [block.attention.fringe for block in net.blocks] == wanted
+
+
 COMPARISONS = (
     compare_input,
+    compare_architecture,
     compare_windows,
     compare_graphs,
     compare_steps,
