@@ -36,8 +36,9 @@ def test_the_example_model_is_trained(tmp_path, monkeypatch):
     )
 
 
-def test_the_table_of_models_in_the_readme_is_that_of_the_configurations():
-    assert f"{START}\n{model_table()}{END}" in (ROOT / "README.md").read_text(), "run `bolt models --into README.md`"
+def test_the_table_of_models_in_the_documentation_is_that_of_the_configurations():
+    page = (ROOT / "docs/models.md").read_text()
+    assert f"{START}\n{model_table()}{END}" in page, "run `bolt models --into docs/models.md`"
 
 
 def test_the_table_of_models(tmp_path, capsys):

@@ -256,7 +256,7 @@ def estimator(name: str | os.PathLike[str], *, regressor: bool = False, **settin
     Parameters
     ----------
     name : str or path
-        A model in `config/models` (the table in the README), or the path of such a file.
+        A model in `config/models` (``bolt models`` lists them), or the path of such a file.
     regressor : bool
         Predict a number instead of classes.
     **settings

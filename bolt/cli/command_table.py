@@ -75,7 +75,7 @@ def _check_folds_options(parser: argparse.ArgumentParser) -> None:
 
 def _models_options(parser: argparse.ArgumentParser) -> None:
     parser.description = "One row per file in config/models: its name is what 'models' of a configuration takes."
-    parser.add_argument("--into", type=Path, help="file that holds the table between markers: README.md")
+    parser.add_argument("--into", type=Path, help="file that holds the table between markers: docs/models.md")
 
 
 def _run_options(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The table of all models for the README, made from their configurations."""
+"""The table of all models for docs/models.md, made from their configurations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from bolt.io.errors import DataError
 from bolt.io.files import atomic
 from bolt.models.registry import inputs_of
 
-START, END = "<!-- table of models: made by `bolt models --into README.md` -->", "<!-- end of the table of models -->"
+START = "<!-- table of models: made by `bolt models --into docs/models.md` -->"
+END = "<!-- end of the table of models -->"
 COLUMNS = ("model", "in tables", "family", "learns from", "what it is", "reference")
 FAMILIES = ("transformer", "RNN", "GNN", "CNN", "traditional", "baseline")
 DOI, ARXIV = re.compile(r"doi:(\S+)"), re.compile(r"arXiv:([\d.]+\d)")
