@@ -49,8 +49,8 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
         )
     if problem["type"] == "missing":
         raise ConfigError(f"key '{key}' is missing", where=where, hint="Add it")
-    value = without_credentials(repr(problem["input"]))
-    raise ConfigError(f"'{key}': {problem['msg']} (found {value})", where=where, hint="Correct the value")
+    found = f" (found {without_credentials(repr(problem['input']))})" if place else ""  # else it is the whole file
+    raise ConfigError(f"'{key}': {problem['msg']}{found}", where=where, hint="Correct the value")
 
 
 def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:

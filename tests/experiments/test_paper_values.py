@@ -131,7 +131,7 @@ def test_a_copy_that_predicts_something_else_is_not_compared_with_the_paper(
     keys = read_yaml(ROOT / "config/datasets/hcp_rest.yaml")
     other, same = tmp_path / "other.yaml", tmp_path / "same.yaml"
     assert keys["paper"] == "hcp_rest" and keys["classes"] != changes["classes"]
-    write_yaml(other, keys | changes)
+    write_yaml(other, keys | {"red": None} | changes)
     write_yaml(same, keys | {"crop": 300, "description": "Mine."})
     for name in ("comparison", "ablation", "window_size"):
         assert shown(str(other), ["schaefer400"], name).empty and len(shown(str(same), ["schaefer400"], name))

@@ -61,7 +61,7 @@ def test_no_scan_and_no_spectra_are_said(tmp_path):
     with pytest.raises(DataError, match="has no scans"):
         spectra_of(Cache(n=0), BANDS)
     config = Config(dataset="none", atlases=["cc200"], paths={"results": tmp_path})
-    with pytest.raises(DataError, match="'spectra' has no spectra of any dataset.*snakemake spectra"):
+    with pytest.raises(DataError, match="'spectra' has no spectra of any dataset.*target 'spectra'"):
         write_spectra(load_experiment("spectra"), [config], tmp_path)
 
 
