@@ -417,22 +417,21 @@ TRAINING_CASES: list[Case] = [
 
 
 SCAN_CASES: list[Case] = [
-    Case("folder without a checkpoint", "refused", "no checkpoint in this folder. Give …"),
+    Case("folder without a model", "refused", "no trained model in this folder. Give …"),
     Case(
         "checkpoint of another model",
         "refused",
-        "importance weights are defined for BolT, not for '…'. Give the checkpoint of a BolT trained on classes and "
-        "series alone",
+        "importance is defined for BolT on series alone, but '…' is not BolT with CLS tokens. Use …",
     ),
     Case(
         "model that predicts a number",
         "refused",
-        "this model predicts a number, but what is explained is a class. Give …",
+        "these models predict a number, but what is explained is a class. Give …",
     ),
     Case(
         "model that uses covariates",
         "refused",
-        "this model uses covariates as well as series, which Algorithm 1 does not cover. Give …",
+        "importance is defined for BolT on series alone, but '…' reads covariates as well as series. Use …",
     ),
     Case(
         "weights not in safetensors format",
@@ -487,7 +486,11 @@ SCAN_CASES: list[Case] = [
     ),
     Case("repetition time of 0", "refused", "--tr 0: a repetition time is positive. Give seconds, such as --tr 2"),
     Case("no landmarks", "refused", "--tokens 0: no landmarks. Give 1 or more, such as 5"),
-    Case("no output folder", "refused", "one scan needs --series and --out. As in: bolt explain …"),
+    Case(
+        "image in place of series",
+        "refused",
+        "an image, but what is explained are ROI series. Make its series first: bolt parcellate …",
+    ),
     Case("missing series", "refused", "file not found. Correct the path"),
 ]
 
@@ -498,7 +501,7 @@ def render() -> str:
         ("Data", DATA_CASES),
         ("Preprocessing", PREPROCESSING_CASES),
         ("Training", TRAINING_CASES),
-        ("One scan from the command line (`bolt explain --checkpoint`)", SCAN_CASES),
+        ("One scan from the command line (`bolt explain`)", SCAN_CASES),
     )
     return START + "".join(f"\n## {title}\n\n{_table(cases)}" for title, cases in sections)
 

@@ -91,21 +91,10 @@ def explain(model: Any, x: Any, target: Any = None, *, n_landmarks: int = 5) -> 
 
 def explain_members(model: Any, series: NDArray[np.floating], position: int, n_landmarks: int) -> ScanExplanation:
     """Explain a class, by its position, for a z-scored (T, R) series: the average over models, see `explain`."""
-    from bolt.explain.landmarks import top_tokens
-    from bolt.explain.one_scan import ScanExplanation, explain_scan
+    from bolt.explain.one_scan import explain_scan
 
-    weights = importance_of_members(model, series, position)
-    landmarks = top_tokens(weights, n_landmarks)
-    parts = [explain_scan(explained_model(member), series, position, landmarks=landmarks) for member in model.members_]
-    return ScanExplanation(
-        np.mean([part.probabilities for part in parts], axis=0),
-        position,
-        weights,
-        landmarks,
-        np.mean([part.contributions for part in parts], axis=0),
-        float(np.mean([part.log_odds for part in parts])),
-        float(np.mean([part.log_odds_without for part in parts])),
-    )
+    require_importance(model)
+    return explain_scan([explained_model(member) for member in model.members_], series, position, n_landmarks)
 
 
 def explained_position(model: Any, cache: SeriesInMemory, target: Any) -> int | None:

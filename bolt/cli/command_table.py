@@ -20,6 +20,7 @@ PURPOSES = "commands"
 TOOLS = "tables and audits"
 GROUPS = (PURPOSES, TOOLS)
 """Headings of `bolt --help`, in its order."""
+MODEL = "folder of `bolt pack`, of save() in Python, of a run, or of one of its folds"
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,6 @@ class Command:
         ``module:name`` of the function that does the work. It takes the options, and may return the exit status.
     options : callable, optional
         Adds the command's options to its parser.
-    instead : str
-        For a command that is also a stage of the workflow: the option with which it is called without a configuration.
-        Its options and their help are the stage's.
     threads : bool
         Whether it computes in threads.
     """
@@ -47,12 +45,7 @@ class Command:
     help: str
     function: str
     options: Callable[[argparse.ArgumentParser], None] | None = None
-    instead: str = ""
     threads: bool = False
-
-    def handles(self, options: argparse.Namespace) -> bool:
-        """Return whether this command was called, and not the stage of the same name."""
-        return not self.instead or vars(options).get(self.instead) is not None
 
     def run(self, options: argparse.Namespace) -> int:
         """Do the work; return the exit status."""
@@ -157,7 +150,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
         "All models of a pack or a run predict together. The table has the probabilities, also calibrated, how far the "
         "models agree, and in what each scan differs from the training cohort."
     )
-    parser.add_argument("model", type=Path, help="folder of `bolt pack`, of a run, or of one of its folds")
+    parser.add_argument("model", type=Path, help=MODEL)
     parser.add_argument(
         "source",
         type=Path,
@@ -176,6 +169,45 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--n-cpus", type=int, metavar="N", help="of images: cores to use [all]")
     parser.add_argument("--fetch", action="store_true", help="of images: first download missing templates and atlases")
+
+
+def _parcellate_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("image", help="4D NIfTI in a reference space, or .dtseries.nii")
+    parser.add_argument(
+        "--atlas", nargs="+", required=True, help="names, folders or label images (.dlabel.nii for .dtseries.nii)"
+    )
+    parser.add_argument(
+        "--out", required=True, help="series.npy (time × ROIs); for several atlases a folder, or a name with {atlas}"
+    )
+    parser.add_argument("--mask", help="image on the same grid [all voxels of the ROIs]")
+    parser.add_argument("--confounds", help="table of confounds; without --denoise all its columns are regressed out")
+    parser.add_argument("--denoise", help="which of them to use: a file in config/denoise, or the path of one")
+    parser.add_argument("--space", help="reference space of the image, where its name declares none")
+    parser.add_argument("--tr", type=float, help="repetition time in seconds [the header's]")
+    parser.add_argument("--coverage", type=float, help="smallest share of an ROI's voxels; below it the ROI is NaN")
+    parser.add_argument("--no-standardize", dest="standardize", action="store_false", help="do not z-score the series")
+    parser.add_argument("--fetch", action="store_true", help="download a missing atlas; needs the network")
+    parser.add_argument("--config", type=Path, help="configuration whose paths and 'parcellate' are used [none]")
+
+
+def _explain_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Writes a page with the importance of each volume, the contribution of each ROI and their map, averaged over "
+        "the models: of a run, those that were not trained on the scan."
+    )
+    parser.add_argument("model", type=Path, help=MODEL)
+    parser.add_argument("scan", type=Path, help="its ROI series, time × ROIs: .npy, .csv, .tsv, .txt, .1D or .mat")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the page, tables, pictures and the map")
+    parser.add_argument("--class", dest="class_name", help="class to explain [the predicted one]")
+    parser.add_argument("--tr", type=float, help="seconds [RepetitionTime of the JSON file beside the series]")
+    parser.add_argument("--events", type=Path, help="BIDS table of the scan's events, drawn beside importance")
+    parser.add_argument("--hrf-shift", type=float, default=0.0, help="seconds by which events are drawn later [0]")
+    parser.add_argument("--tokens", type=int, default=5, help="number of landmarks [5]")
+    parser.add_argument("--atlas", help="name, folder or label image [the model's]")
+    parser.add_argument("--labels", type=Path, help="table of the ROIs (value, name, network, hemisphere)")
+    parser.add_argument(
+        "--no-standardize", dest="standardize", action="store_false", help="series are z-scored already"
+    )
 
 
 def _describe_atlas_options(parser: argparse.ArgumentParser) -> None:
@@ -201,7 +233,8 @@ COMMANDS = {
         PURPOSES,
         "Average a preprocessed image over the ROIs of an atlas.",
         "bolt.cli.parcellate_image:parcellate_image",
-        instead="image",
+        _parcellate_options,
+        threads=True,
     ),
     "predict": Command(
         PURPOSES,
@@ -212,9 +245,10 @@ COMMANDS = {
     ),
     "explain": Command(
         PURPOSES,
-        "Show which volumes and regions of a scan drive a trained model's prediction.",
+        "Show which volumes and regions of a scan drive the prediction of trained models.",
         "bolt.cli.explain_scan:explain_given_scan",
-        instead="checkpoint",
+        _explain_options,
+        threads=True,
     ),
     "init": Command(TOOLS, "Write the configuration for a folder of data.", "bolt.cli.init:init", _init_options),
     "pack": Command(

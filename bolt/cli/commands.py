@@ -9,15 +9,9 @@ from bolt.io.resource_errors import explain_shortages
 from bolt.workflow.stages import STAGES
 
 
-def is_by_hand(options: argparse.Namespace) -> bool:
-    """Return whether a command was called that is not a stage of the workflow."""
-    command = COMMANDS.get(options.command)
-    return command is not None and command.handles(options)
-
-
 def run(options: argparse.Namespace) -> int:
     """Run a command and return its exit status."""
-    if is_by_hand(options):
+    if not hasattr(options, "stage"):
         return COMMANDS[options.command].run(options)
     from bolt.workflow.job import Job
 

@@ -52,11 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
-        if (
-            not commands.is_by_hand(options)
-            or error.filename is None
-            or errno.errorcode.get(error.errno or 0) not in PATHS
-        ):
+        if hasattr(options, "stage") or error.filename is None or errno.errorcode.get(error.errno or 0) not in PATHS:
             raise
         print(f"bolt {options.command}: {error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2
@@ -93,8 +89,6 @@ def make_parser() -> argparse.ArgumentParser:
     for stage in STAGES.values():
         _add_stage(command(stage.command, stage.help), stage)
     for name, about in COMMANDS.items():
-        if about.instead:
-            continue  # a stage
         subparser = command(name, about.help, about.threads)
         if about.options is not None:
             about.options(subparser)
@@ -112,6 +106,7 @@ def _complete(parser: argparse.ArgumentParser) -> None:
 
 def _add_stage(parser: argparse.ArgumentParser, stage: Stage) -> None:
     """Add the options of a stage: those that all stages share, and its own."""
+    parser.set_defaults(stage=stage.name)
     parser.add_argument("--config", type=Path, help="configuration of the run [config/config.yaml, or the shipped one]")
     for key in stage.keys:
         parser.add_argument(f"--{key}", required=True, type=int if key in NUMBERS else str)
@@ -120,7 +115,7 @@ def _add_stage(parser: argparse.ArgumentParser, stage: Stage) -> None:
         parser.add_argument(
             "--limits", type=int, nargs=2, metavar=("MB", "MINUTES"), help="what the job asked a cluster for"
         )
-    if stage.keys[:3] == OF_RUN or stage.name == "explain":
+    if stage.keys[:3] == OF_RUN:
         parser.add_argument("--variant", help="which cache the model was trained on [<space>-<denoise>]")
     if stage.options is not None:
         stage.options(parser)

@@ -39,15 +39,10 @@ def parcellate_image(options: argparse.Namespace) -> None:
     Raises
     ------
     ConfigError
-        Something is missing, or one file is named for the series of several atlases.
+        One file is named for the series of several atlases.
     DataError
         As in `bolt.atlases.image.load_atlas` and `bolt.series.parcellate.parcellate`.
     """
-    if not options.atlas or options.out is None:
-        raise ConfigError(
-            "a single image needs --atlas and --out",
-            hint="As in: bolt parcellate bold.nii.gz --atlas schaefer400 --out series.npy",
-        )
     if options.coverage is not None and not 0 <= options.coverage <= 1:
         raise ConfigError(f"--coverage {options.coverage:g} is no share", hint="Give a number from 0 to 1, such as 0.5")
     if options.image.endswith(DTSERIES):

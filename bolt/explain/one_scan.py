@@ -9,6 +9,7 @@ the volumes next to the landmarks carry the same information.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,44 +60,43 @@ class ScanExplanation:
 
 
 def explain_scan(
-    model: BolT,
-    series: NDArray[np.floating],
-    target: int | None = None,
-    tokens: int = 5,
-    landmarks: NDArray[np.integer] | None = None,
+    models: Sequence[BolT], series: NDArray[np.floating], target: int, n_landmarks: int
 ) -> ScanExplanation:
-    """Explain a class for one scan; by default the predicted one.
+    """Explain a class for one scan: the average over models, at the landmarks of the average importance.
 
     Parameters
     ----------
-    model : BolT
+    models : sequence of BolT
         On the CPU; left in evaluation mode.
     series : (T, R) float array
         z-scored.
-    target : int, optional
+    target : int
         Position of the class to explain.
-    tokens : int
-        Number of landmarks.
-    landmarks : (k,) int array, optional
-        Volumes that are taken for landmarks instead of the most important ones.
+    n_landmarks : int
     """
-    model.eval()
-    x = torch.from_numpy(np.ascontiguousarray(series, np.float32))[None]
-    with torch.inference_mode():
-        probabilities = model(x).logits.double().softmax(-1)[0].numpy()
-    target = int(probabilities.argmax()) if target is None else target
-    (weights,) = importance_of(model, [series], torch.device("cpu"), [target])
-    landmarks = top_tokens(weights, tokens) if landmarks is None else landmarks
-    without = x.clone()
+    weights = np.mean([importance_of(model, [series], torch.device("cpu"), [target])[0] for model in models], axis=0)
+    landmarks = top_tokens(weights, n_landmarks)
+    scan = torch.from_numpy(np.ascontiguousarray(series, np.float32))[None]
+    without = scan.clone()
     without[:, landmarks.copy()] = 0
+    averaged = [_of_model(model.eval(), scan, without, target) for model in models]
+    probabilities, contributions, odds = (np.mean(values, axis=0) for values in zip(*averaged, strict=True))
+    return ScanExplanation(probabilities, target, weights, landmarks, contributions, float(odds[0]), float(odds[1]))
+
+
+def _of_model(
+    model: BolT, scan: Tensor, without: Tensor, target: int
+) -> tuple[NDArray[np.float64], NDArray[np.float32], list[float]]:
+    """Return a model's probabilities, each ROI's contribution, and the log odds with and without the landmarks."""
 
     def odds(scans: Tensor) -> Tensor:
         return log_odds(model(scans).logits, target)
 
-    parts = IntegratedGradients(odds).attribute(x, baselines=without, n_steps=STEPS, internal_batch_size=BATCH)
+    parts = IntegratedGradients(odds).attribute(scan, baselines=without, n_steps=STEPS, internal_batch_size=BATCH)
     with torch.inference_mode():
-        before, after = odds(torch.cat([x, without])).tolist()
-    return ScanExplanation(probabilities, target, weights, landmarks, parts[0].sum(0).detach().numpy(), before, after)
+        logits = model(torch.cat([scan, without])).logits
+    probabilities = logits[0].double().softmax(-1).numpy()
+    return probabilities, parts[0].sum(0).detach().numpy(), log_odds(logits, target).tolist()
 
 
 def log_odds(logits: Tensor, target: int) -> Tensor:

@@ -144,7 +144,13 @@ def _table_of(source: Sequence[Path]) -> pd.DataFrame:
         if path.suffix not in SUFFIXES:
             raise DataError(f"'{path.suffix}' is no format of series", where=path, hint=f"Give {', '.join(SUFFIXES)}")
     names = [path.name.removesuffix(path.suffix) for path in source]
-    return _named(pd.DataFrame({"subject": names, "file": [str(path) for path in source]}), Path())
+    files = [str(path) for path in source]
+    return _named(pd.DataFrame({"subject": map(subject_of, names), "scan_id": names, "file": files}), Path())
+
+
+def subject_of(name: str) -> str:
+    """Return the subject in the name of a file: ``sub-01`` of ``sub-01_task-rest``, or else the name itself."""
+    return name.split("_")[0] if name.startswith("sub-") else name
 
 
 def _named(table: pd.DataFrame, folder: Path) -> pd.DataFrame:

@@ -67,7 +67,7 @@ class Job:
     Parameters
     ----------
     options : Namespace
-        Options of the command; `command` is its name.
+        Options of the command; `stage` is the name of its stage.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -81,7 +81,7 @@ class Job:
     @property
     def stage(self) -> str:
         """Return the name of the stage."""
-        return str(self.options.command).replace("-", "_")
+        return str(self.options.stage)
 
     @property
     def config(self) -> Config:

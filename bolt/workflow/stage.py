@@ -51,7 +51,9 @@ class Stage:
     Attributes
     ----------
     name : str
-        Of the function; the command is the same with hyphens.
+        Of the function.
+    command : str
+        Of the command line: by default the name, with hyphens.
     help : str
         What the command does, in one line.
     work : callable
@@ -81,6 +83,7 @@ class Stage:
     """
 
     name: str
+    command: str
     help: str
     work: Callable[[Job], None]
     rules: tuple[str, ...]
@@ -96,11 +99,6 @@ class Stage:
     applies: bool
     guarded: bool
 
-    @property
-    def command(self) -> str:
-        """Return the name of the command."""
-        return self.name.replace("_", "-")
-
     def modules(self, study: Study) -> tuple[str, ...]:
         """Return the modules whose code the stage runs."""
         return self.code(study) if callable(self.code) else self.code
@@ -113,6 +111,7 @@ STAGES: dict[str, Stage] = {}
 def stage(
     help: str,
     *,
+    command: str | None = None,
     rules: tuple[str, ...] | None = None,
     keys: tuple[str, ...] = (),
     options: Callable[[ArgumentParser], None] | None = None,
@@ -134,6 +133,7 @@ def stage(
         first = named[0] if named else name
         STAGES[name] = Stage(
             name=name,
+            command=command or name.replace("_", "-"),
             help=help,
             work=work,
             rules=named,

@@ -88,7 +88,8 @@ def test_leaks_are_found():
 def test_explain_is_the_commands_explanation():
     model = small(epochs=3).fit(SERIES, LABELS)
     explained = bolt.explain(model, 5 * SERIES[2], n_landmarks=3)
-    expected = explain_scan(model.members_[0].model, zscore(5 * SERIES[2]), tokens=3)
+    target = model.classes_.tolist().index(model.predict(SERIES[2:3])[0])
+    expected = explain_scan([model.members_[0].model], zscore(5 * SERIES[2]), target, n_landmarks=3)
     assert explained.target == model.predict(SERIES[2:3])[0]
     np.testing.assert_array_equal(explained.landmarks, expected.landmarks)
     np.testing.assert_allclose(explained.contributions, expected.contributions, rtol=1e-5)

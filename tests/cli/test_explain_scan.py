@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+import bolt
 from bolt.cli.main import main
 from bolt.explain.one_scan import explain_scan, log_odds
 from bolt.explain.relevance import importance
 from bolt.io.files import read_json, read_table, write_json
-from bolt.models.registry import create_model
+from bolt.models.registry import create_model, with_covariates
 from bolt.series.cache import zscore
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.atlases.test_atlases import write_own
@@ -25,9 +26,10 @@ VALUES = [5, 17, 300]
 CLASSES = ["control", "patient"]
 
 
-def checkpoint(folder: Path, **change: object) -> Path:
+def checkpoint(folder: Path, n_covariates: int = 0, **change: object) -> Path:
     torch.manual_seed(0)
-    model = create_model("bolt", 3, 2, **HYPER)
+    n_outputs = 1 if "classes" in change else 2
+    model = create_model("bolt", 3, n_outputs, **with_covariates(HYPER, n_covariates))
     about = {"name": "tiny", "model": "bolt", "hyper": HYPER}
     info = {"model": about, "fold": 1, "seed": 0, "n_rois": 3, "classes": CLASSES, "rois": VALUES, **change}
     save_checkpoint(folder, model, info)
@@ -49,7 +51,7 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     folder, atlas, out = checkpoint(tmp_path / "fold-1"), write_own(tmp_path / "own"), tmp_path / "out"
     (tmp_path / "events.tsv").write_text("onset\tduration\ttrial_type\n4\t10\tgo\n")
     write_json({"RepetitionTime": 2.0, "KeptVolumes": list(range(3, 43)), "Atlas": "own"}, scan.with_suffix(".json"))
-    words = ["--checkpoint", folder, "--series", scan, "--atlas", atlas, "--events", tmp_path / "events.tsv"]
+    words = [folder, scan, "--atlas", atlas, "--events", tmp_path / "events.tsv"]
     assert run(*words, "--out", out) == 0
     found = read_json(out / "explanation.json")
     x = torch.from_numpy(zscore(np.load(scan)))[None]
@@ -81,10 +83,10 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
 
 def test_another_class_without_atlas_or_repetition_time(tmp_path: Path, scan: Path) -> None:
     folder = checkpoint(tmp_path / "fold-1")
-    assert run("--checkpoint", folder, "--series", scan, "--out", tmp_path / "a") == 0
+    assert run(folder, scan, "--out", tmp_path / "a") == 0
     predicted = read_json(tmp_path / "a/explanation.json")
     other = CLASSES[1 - CLASSES.index(predicted["predicted"])]
-    assert run("--checkpoint", folder, "--series", scan, "--class", other, "--tokens", 3, "--out", tmp_path / "b") == 0
+    assert run(folder, scan, "--class", other, "--tokens", 3, "--out", tmp_path / "b") == 0
     found = read_json(tmp_path / "b/explanation.json")
     assert found["explained"] == other and found["predicted"] == predicted["predicted"]
     assert found["probability"] == pytest.approx(1 - predicted["probability"])
@@ -100,7 +102,7 @@ def test_contributions_are_those_of_the_landmarks_alone() -> None:
     model = create_model("bolt", 4, 3, **HYPER).eval()
     series = zscore(np.random.default_rng(1).standard_normal((30, 4)))
     series[:, 2] = 0
-    found = explain_scan(model, series, target=2)
+    found = explain_scan([model], series, target=2, n_landmarks=5)
     without = series.copy()
     without[found.landmarks] = 0
     logits = model(torch.from_numpy(np.stack([series, without]))).logits
@@ -119,7 +121,7 @@ def test_an_atlas_of_more_rois_and_names_from_a_table(tmp_path: Path, scan: Path
     (tmp_path / "labels.tsv").write_text(labels)
     found = {}
     for name in ("scan", "whole"):
-        words = ["--checkpoint", folder, "--series", tmp_path / f"{name}.npy", "--labels", tmp_path / "labels.tsv"]
+        words = [folder, tmp_path / f"{name}.npy", "--labels", tmp_path / "labels.tsv"]
         assert run(*words, "--out", tmp_path / name) == 0
         found[name] = read_table(tmp_path / name / "rois.tsv")
     assert set(found["whole"]["name"]) == {"five", "x", "y"}
@@ -131,18 +133,9 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
     series = np.load(scan)
     series[:, 0], series[:, 1] = np.nan, 3
     np.save(tmp_path / "sub-01.npy", series)
-    rows = ["sub-02\ttest\ta\ta", "sub-03\ttest\ta\tb", "sub-01\ttrain\ta\ta", ""]
-    (folder / "predictions.tsv").write_text("scan_id\trole\tlabel\tpredicted\n" + "\n".join(rows))
-    words = ["--checkpoint", folder, "--series", tmp_path / "sub-01.npy", "--no-standardize", "--out", tmp_path / "out"]
-    assert run(*words) == 0
-    for said in (
-        "1 of 3 ROIs are not covered",
-        "1 of 3 ROIs are constant",
-        "not z-scored",
-        "trained on this very scan",
-    ):
+    assert run(folder, tmp_path / "sub-01.npy", "--no-standardize", "--out", tmp_path / "out") == 0
+    for said in ("1 of 3 ROIs are not covered", "1 of 3 ROIs are constant", "not z-scored"):
         assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
-    assert "1 of 2 (50%)" in (tmp_path / "out/index.html").read_text()
 
 
 def with_nan(series: np.ndarray) -> np.ndarray:
@@ -163,18 +156,19 @@ MADE = {
 def bad(name: str, folder: Path, scan: Path) -> list[object]:
     """Words of a command that must be refused."""
     series, place = np.load(scan), folder / "fold-1"
-    words: list[object] = ["--series", scan, "--out", folder / "out"]
-    if name == "folder without a checkpoint":
-        place = folder / "run"
-        (place / "fold-0").mkdir(parents=True)
-        (place / "fold-0/checkpoint.json").write_text("{}")
+    words: list[object] = [scan, "--out", folder / "out"]
+    if name == "folder without a model":
+        place = folder / "empty"
+        place.mkdir()
     elif name == "checkpoint of another model":
-        (folder / "fold-2").mkdir()
-        place = folder / "fold-2"
-        write_json({"model": {"model": "svm", "hyper": {}}, "classes": CLASSES}, place / "checkpoint.json")
-    elif name in ("model that predicts a number", "model that uses covariates"):
-        change: dict = {"classes": None} if "number" in name else {"covariates": [{"column": "age"}]}
-        write_json(read_json(place / "checkpoint.json") | change, place / "checkpoint.json")
+        place = folder / "svm"
+        bolt.estimator("svm").fit([series + 9 * np.roll(series, i, 0) for i in range(8)], [*"abababab"]).save(place)
+    elif name == "model that predicts a number":
+        checkpoint(place, classes=None)
+    elif name == "model that uses covariates":
+        about = read_json(place / "checkpoint.json")["model"] | {"covariates": ["age"]}
+        columns = [{"column": "age", "mean": 30.0, "sd": 5.0}]
+        checkpoint(place, 1, model=about, covariates=columns)
     elif name == "weights not in safetensors format":
         (place / "checkpoint.safetensors").write_bytes(b"import os")
     elif name in MADE:
@@ -194,11 +188,11 @@ def bad(name: str, folder: Path, scan: Path) -> list[object]:
         words += ["--tr", 0]
     elif name == "no landmarks":
         words += ["--tokens", 0]
-    elif name == "no output folder":
-        words = words[:2]
+    elif name == "image in place of series":
+        words[0] = Path(write_own(folder / "own")) / "labels.nii.gz"
     elif name == "missing series":
         scan.unlink()
-    return ["--checkpoint", place, *words]
+    return [place, *words]
 
 
 @pytest.mark.parametrize("case", SCAN_CASES, ids=lambda case: case.input)
@@ -209,14 +203,6 @@ def test_refused(tmp_path: Path, scan: Path, capsys: pytest.CaptureFixture, case
     error = capsys.readouterr().err
     assert case.is_said(error) and "Traceback" not in error
     assert not (tmp_path / "out").exists()
-
-
-def test_the_stage_of_the_workflow_takes_its_own_words(capsys: pytest.CaptureFixture) -> None:
-    assert run("--fold", 0) == 2
-    assert "--fold needs --atlas, --model and --seed" in capsys.readouterr().err
-    for words in ([], ["--fold", 0, "--checkpoint", "x"]):
-        with pytest.raises(SystemExit):
-            run(*words)
 
 
 def nan_weights(folder: Path) -> None:
@@ -243,7 +229,7 @@ DAMAGE = [
     ("a list", described("[1, 2]"), "not a model's description"),
     ("a hundred thousand levels", described("[" * 100_000), "not valid JSON"),
     ("null", described("null"), "not a model's description"),
-    ("null model", with_model(model=None), "not for 'None'"),
+    ("null model", with_model(model=None), "not a model's description"),
     ("no settings", with_model(hyper=None), "not a model's description"),
     ("number as classes", described('{"model": {"model": "bolt", "hyper": {"a": 1}}, "classes": 3}'), "not a model's"),
 ]
@@ -253,7 +239,7 @@ DAMAGE = [
 def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, change, message: str) -> None:
     folder = checkpoint(tmp_path / "fold-1")
     change(folder)
-    assert run("--checkpoint", folder, "--series", scan, "--out", tmp_path / "out") == 2
+    assert run(folder, scan, "--out", tmp_path / "out") == 2
     line = capsys.readouterr().err
     assert message in line and line.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -269,5 +255,5 @@ def test_paths_that_cannot_be_used_are_one_line(tmp_path: Path, scan: Path, caps
         "a long name": tmp_path / ("a" * 300),
     }.get(place, tmp_path / "out")
     series = tmp_path if place == "a folder as series" else scan
-    assert run("--checkpoint", tmp_path / "fold-1", "--series", series, "--out", out) == 2
+    assert run(tmp_path / "fold-1", series, "--out", out) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -123,13 +123,11 @@ def test_uncovered_stays_nan_and_constant_becomes_zero(tmp_path, labels, caplog)
 
 
 def test_what_is_missing_is_said(tmp_path, image, labels, capsys):
-    assert run(image, "--out", tmp_path / "a.npy") == 2
-    assert "needs --atlas and --out" in capsys.readouterr().err
     assert run(tmp_path / "none.nii", "--atlas", labels, "--out", tmp_path / "a.npy") == 2
     assert "file not found" in capsys.readouterr().err
     assert run(image, "--atlas", "schaefer4000", "--out", tmp_path / "a.npy") == 2
     assert "did you mean" in capsys.readouterr().err
-    for words in ([], [image, "--scan", "sub-01"]):
+    for words in ([], [image, "--out", tmp_path / "a.npy"]):
         with pytest.raises(SystemExit):
             run(*words)
     for words, said in (

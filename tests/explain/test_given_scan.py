@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from bolt.atlases.description import ATLASES
-from bolt.explain.given_scan import GivenScan, _find_atlas, _standardize
+from bolt.cli.explain_scan import known_atlas
+from bolt.explain.given_scan import GivenScan, _standardize, find_atlas
 from bolt.io.files import write_yaml
+from bolt.packs.facts import RunPlace
+from bolt.packs.pack import Pack
 
 ROIS = pd.DataFrame({"value": [3, 5, 8], "name": ["a", "b", "c"], "network": "n", "hemisphere": "L"})
 NOTE = "The series are not z-scored, but the model was trained on series that are."
@@ -48,16 +52,15 @@ def test_series_that_are_not_z_scored_are_noted(mean: float, sd: float, noted: b
     assert NOTE not in scan.notes and not scan.series[:, 2].any()
 
 
-def test_the_atlas_is_that_of_the_results_which_hold_the_checkpoint(tmp_path: Path) -> None:
+def test_the_atlas_is_that_of_the_results_which_hold_the_models(tmp_path: Path) -> None:
     place = str(ATLASES / "dosenbach160")
     results = tmp_path / "results/phantom"
     write_yaml({"dataset": "phantom", "atlases": [place]}, results / "config.yaml")
-    fold = results / "runs/dosenbach160/variant/model/seed-0/fold-0"
-    fold.mkdir(parents=True)
-    options = Namespace(checkpoint=fold, config=None, atlas=None, labels=None)
-    found = _find_atlas(options, {"rois": [1, 8]})
+    run = RunPlace(results, "dosenbach160", "variant", results, results)
+    known, options = known_atlas(Pack(SimpleNamespace(), place=run)), Namespace(atlas=None, labels=None)
+    found = find_atlas(options, [1, 8], known)
     assert (found.name, found.place) == ("dosenbach160", place)
     assert found.labels is not None and found.labels["value"].tolist() == list(range(1, 161))
-    assert _find_atlas(options, {"rois": [1, 999]}).labels is None  # an atlas that has changed: ROIs go by their values
-    elsewhere = _find_atlas(Namespace(**vars(options) | {"checkpoint": tmp_path}), {"rois": [1]})
+    assert find_atlas(options, [1, 999], known).labels is None  # an atlas that has changed: ROIs go by their values
+    elsewhere = known_atlas(Pack(SimpleNamespace()))
     assert elsewhere.name == "" and elsewhere.labels is None

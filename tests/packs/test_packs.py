@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 import bolt
+from bolt.cli.main import main
 from bolt.cli.predict import log_metrics, predict
 from bolt.config import Config, Dataset, load_model
 from bolt.config.models import DatasetSettings
@@ -567,12 +568,32 @@ def test_a_scan_of_an_unknown_site_costs_no_other_scan(files, tmp_path):
 
 
 def test_explanations_are_of_the_models_that_predict(tmp_path, files):
+    """By `bolt predict --explain`, and by `bolt explain` of a run, a fold, a pack and an estimator."""
     training = load_model("bolt").training.model_copy(update={"epochs": 1, "batch_size": 8})
     run = build_run(tmp_path, "bolt", seeds=(0,), hyper={**load_model("bolt").hyper, **SMALL}, training=training)
-    table = run_predict(run, [files.parent / "x1.npy"], tmp_path / "out.tsv", explain=tmp_path / "explained")
-    explained = read_json(tmp_path / "explained" / "x1" / "explanation.json")
-    assert table["n_models"].tolist() == [1]
-    assert explained["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
+    series = files.parent / "x1.npy"
+    table = run_predict(run, [series], tmp_path / "out.tsv", explain=tmp_path / "explained")
+
+    def explained(model, name):
+        assert main(["explain", str(model), str(series), "--out", str(tmp_path / name)]) == 0
+        return read_json(tmp_path / name / "explanation.json")
+
+    predicted, of_run = read_json(tmp_path / "explained/x1/explanation.json"), explained(run, "run")
+    assert table["n_models"].tolist() == [1] == [of_run["provenance"]["models"]]
+    for found in (predicted, of_run):
+        assert found["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
+    assert of_run["landmarks"]["volume"] == predicted["landmarks"]["volume"] and of_run["tested"]["scans"] == 24
+    assert any("1 of 3 models that were not trained on it" in note for note in of_run["notes"])
+
+    pack(argparse.Namespace(run=run, out=tmp_path / "model", licence=None))
+    bolt.load(run).save(tmp_path / "saved")
+    copied = shutil.copytree(run, tmp_path / "copied")
+    of_pack, of_saved, of_copy = (explained(tmp_path / name, f"of_{name}") for name in ("model", "saved", copied.name))
+    assert of_pack["log_odds"] == pytest.approx(of_saved["log_odds"]) == pytest.approx(of_copy["log_odds"])
+    assert of_pack["provenance"]["models"] == 3 and of_pack["tested"] == of_run["tested"] and not of_saved["tested"]
+
+    folds = [explained(run / f"seed-0/fold-{fold}", f"fold-{fold}") for fold in range(3)]
+    assert sum("Every model was trained on this scan" in " ".join(found["notes"]) for found in folds) == 2
 
 
 def test_a_pack_that_is_written_again_keeps_nothing_of_the_first(packed, run, tmp_path):

@@ -78,7 +78,7 @@ def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
         ("anatomical", {"anatomical": 1}, layout.anatomical_status(SUBJECT), None),
     ]
     for stage, due, status, number in stages:
-        options.fold, options.command, options.image, options.checkpoint = number, stage, None, None
+        options.fold, options.stage = number, stage
         commands.run(options)
         found = read_json(status)
         assert "crashed in 2 attempts" in found["reason"], found

@@ -24,7 +24,7 @@ rule explain_fold:
         **run.params("explain"),
         model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        f"python -m bolt explain {OF_FOLD} {THREADS} {GUARDED}"
+        f"python -m bolt explain-fold {OF_FOLD} {THREADS} {GUARDED}"
 
 
 rule regions:

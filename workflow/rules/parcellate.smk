@@ -25,4 +25,4 @@ rule parcellate:
         **run.params("parcellate"),
         scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
-        f"python -m bolt parcellate {CONFIG} --scan {{wildcards.scan}} {GUARDED}"
+        f"python -m bolt parcellate-scan {CONFIG} --scan {{wildcards.scan}} {GUARDED}"

@@ -62,7 +62,7 @@ def write_one_scan(
     write_page(
         "one_scan.html",
         out / "index.html",
-        title=facts.get("scan") or Path(next(iter(facts["provenance"]["inputs"]))).name,
+        title=facts["scan"],
         lead=_lead(facts),
         facts=_facts(facts),
         chapters=chapters,
@@ -94,15 +94,8 @@ def _facts(facts: dict[str, Any]) -> dict[str, str]:
     return shown | {
         "scan": f"{facts['n_volumes']} volumes" + (f", TR {facts['tr']:g} s" if facts["tr"] else ""),
         "ROIs": f"{facts['n_rois']}" + (f" ({facts['atlas']})" if facts["atlas"] else ""),
-        "model": _which(known),
+        "model": f"{known['model']}" + (f", mean of {known['models']} models" if known["models"] > 1 else ""),
     }
-
-
-def _which(known: dict[str, Any]) -> str:
-    """Return which model was explained, or how many, whose explanations are averaged."""
-    if "models" in known:
-        return f"{known['model']}, mean of {known['models']} models"
-    return f"{known['model']}, fold {known['fold']}, seed {known['seed']}"
 
 
 def _moments(scan: GivenScan, name: str, tables: Sequence[pd.DataFrame], out: Path, shift: float) -> list[Block]:

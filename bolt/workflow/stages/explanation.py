@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentParser
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
@@ -37,32 +35,11 @@ def folds_with_importance(job: Job) -> list[int]:
     return explained_folds(job.run.folder, job.folds)
 
 
-def _explain_options(parser: ArgumentParser) -> None:
-    """Offer either a fold of the configured dataset, as the workflow asks, or one scan and a checkpoint."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--fold", type=int, help="all scans of a fold; with --atlas, --model and --seed")
-    which.add_argument("--checkpoint", type=Path, help="folder of a trained fold, for one scan; needs no configuration")
-    parser.add_argument(
-        "--atlas", help="name; for one scan also a folder or a label image [that of the checkpoint's folder]"
-    )
-    parser.add_argument("--model")
-    parser.add_argument("--seed", type=int)
-    scan = parser.add_argument_group("for one scan")
-    scan.add_argument("--series", type=Path, help="its ROI series, time × ROIs: .npy, .csv, .tsv, .txt, .1D or .mat")
-    scan.add_argument("--out", type=Path, help="folder for the page, tables, pictures and the map")
-    scan.add_argument("--class", dest="class_name", help="class to explain [the predicted one]")
-    scan.add_argument("--tr", type=float, help="seconds [RepetitionTime of the JSON file beside the series]")
-    scan.add_argument("--events", type=Path, help="BIDS table of the scan's events, drawn beside importance")
-    scan.add_argument("--hrf-shift", type=float, default=0.0, help="seconds by which events are drawn later [0]")
-    scan.add_argument("--tokens", type=int, default=5, help="number of landmarks [5]")
-    scan.add_argument("--labels", type=Path, help="table of the ROIs (value, name, network, hemisphere)")
-    scan.add_argument("--no-standardize", dest="standardize", action="store_false", help="series are z-scored already")
-
-
 @stage(
-    "Compute importance weights of every scan for one fold's model, or explain one scan.",
+    "Compute importance weights of every scan for one fold's model.",
+    command="explain-fold",
     rules=("explain_fold",),
-    options=_explain_options,
+    keys=OF_FOLD,
     code=("bolt.explain.importance", "bolt.explain.trust.untrained"),
     settings=lambda study: [study.config.device, study.config.explain.gradient],
     jobs=lambda plan: plan.n_weighed_folds,
@@ -77,12 +54,9 @@ def explain(job: Job) -> None:
     from bolt.explain.importance import explain_fold
     from bolt.explain.trust.untrained import explain_untrained
     from bolt.explain.weights import IMPORTANCE_FILES, UNTRAINED
-    from bolt.io.errors import ConfigError
     from bolt.series.cache import SeriesCache
 
     options = job.options
-    if None in (options.atlas, options.model, options.seed):
-        raise ConfigError("--fold needs --atlas, --model and --seed", hint="For one scan give --checkpoint instead")
     folder, cache = job.run.fold(options.fold), job.run.cache
     inputs = [cache / "manifest.json", folder / "checkpoint.safetensors", folder / "checkpoint.json"]
     facts = {"fold": options.fold, "seed": options.seed}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,24 +134,6 @@ def functional(job: Job) -> None:
     outcome.run(work)
 
 
-def _parcellate_options(parser: ArgumentParser) -> None:
-    """Offer either a scan of the configured dataset, as the workflow asks, or any one image."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--scan", help="scan of the configured dataset, with the configured atlases")
-    which.add_argument("image", nargs="?", help="4D NIfTI in a reference space, or .dtseries.nii; no configuration")
-    image = parser.add_argument_group("for a single image")
-    image.add_argument("--atlas", nargs="+", help="names, folders or label images (.dlabel.nii for .dtseries.nii)")
-    image.add_argument("--out", help="series.npy (time × ROIs); for several atlases a folder, or a name with {atlas}")
-    image.add_argument("--mask", help="image on the same grid [all voxels of the ROIs]")
-    image.add_argument("--confounds", help="table of confounds; without --denoise all its columns are regressed out")
-    image.add_argument("--denoise", help="which of them to use: a file in config/denoise, or the path of one")
-    image.add_argument("--space", help="reference space of the image, where its name declares none")
-    image.add_argument("--tr", type=float, help="repetition time in seconds [the header's]")
-    image.add_argument("--coverage", type=float, help="smallest share of an ROI's voxels; below it the ROI is NaN")
-    image.add_argument("--no-standardize", dest="standardize", action="store_false", help="do not z-score the series")
-    image.add_argument("--fetch", action="store_true", help="download a missing atlas; needs the network")
-
-
 def _parcellate_code(study: Study) -> tuple[str, ...]:
     native = ("bolt.series.native_space",) if study.layout.native else ()
     return ("bolt.series.parcellate", *native)
@@ -173,8 +154,9 @@ def _parcellate_settings(study: Study) -> list[Any]:
 
 
 @stage(
-    "Average a scan, or any one image, over the ROIs of atlases.",
-    options=_parcellate_options,
+    "Average a scan over the ROIs of atlases.",
+    command="parcellate-scan",
+    keys=("scan",),
     code=_parcellate_code,
     settings=_parcellate_settings,
     jobs=lambda plan: plan.n_images,
