@@ -13,7 +13,7 @@ min_version("9.0")
 
 sys.path.insert(0, workflow.basedir)
 
-from bolt.io.places import link_package, refuse_other_snakefile
+from bolt.io.places import link_package, refuse_other_snakefile, shipped_configuration
 
 refuse_other_snakefile(workflow.basedir)
 
@@ -35,7 +35,7 @@ internals.announce_interruption()
 
 if not internals.has_configfile(workflow):
 
-    configfile: f"{workflow.basedir}/config/config.yaml"
+    configfile: shipped_configuration(anywhere=internals.has_workdir(workflow))
 
 
 run = start(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -47,8 +48,11 @@ def commands() -> Iterator[str]:
             if command.group == group:
                 parser = parsers[name]
                 yield f"\n### bolt {name}\n\n{command.help}"
-                if parser.description and parser.description != command.help:
-                    yield f"{_line(parser.description)}"
+                for text in (parser.description or "").removeprefix(command.help).strip("\n").split("\n\n"):
+                    if text.startswith("  "):
+                        yield f"\n<!-- not run: needs your data -->\n```bash\n{textwrap.dedent(text)}\n```\n"
+                    elif text:
+                        yield _line(text)
                 yield from _options(parser)
     yield "\n## Stages of the workflow\n"
     yield "The workflow's rules call these, with `--config` and what the job is about.\n"

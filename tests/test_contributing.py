@@ -43,16 +43,16 @@ def test_the_table_of_models_in_the_documentation_is_that_of_the_configurations(
 
 def test_the_table_of_models(tmp_path, capsys):
     assert main(["models"]) == 0
-    printed = capsys.readouterr().out
-    assert printed == model_table()
+    printed, table = capsys.readouterr().out, model_table()
+    assert max(map(len, printed.splitlines())) <= 80
     for name in configuration.known("model"):
-        assert f"\n| `{name}` | " in printed
-    assert re.search(r"`motion_only` \| Motion only \| baseline \| `mean_fd` \| ", printed)
-    assert re.search(r"`majority` .* labels alone", printed)
+        assert f"\n| `{name}` | " in table and re.search(rf"^{name}: ", printed, re.MULTILINE)
+    assert re.search(r"`motion_only` \| Motion only \| baseline \| `mean_fd` \| ", table)
+    assert re.search(r"`majority` .* labels alone", table)
     page = tmp_path / "page.md"
     page.write_text(f"before\n{START}\nold\n{END}\nafter\n")
     assert main(["models", "--into", str(page)]) == 0
-    assert page.read_text() == f"before\n{START}\n{printed}{END}\nafter\n"
+    assert page.read_text() == f"before\n{START}\n{table}{END}\nafter\n"
     page.write_text("no markers\n")
     assert main(["models", "--into", str(page)]) == 2
     assert "the markers of the table are missing" in capsys.readouterr().err

@@ -262,7 +262,7 @@ def estimator(name: str | os.PathLike[str], *, regressor: bool = False, **settin
     **settings
         Keys of ``hyper`` and ``training`` in the model's file, by name; ``crop`` (volumes of a training crop, 100),
         ``seed`` (0), ``device`` ("auto": a GPU if there is one), ``threads``, ``folder`` (where an interrupted training
-        resumes) and ``progress`` (show a bar).
+        resumes) and ``progress`` (show a bar, in a terminal).
 
     Returns
     -------

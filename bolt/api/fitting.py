@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -88,8 +89,9 @@ class Fitting:
         seal(cache, index, roi_table(series[0].shape[1]))
         write_table(scans.assign(fold=FOLD)[list(FOLD_COLUMNS)], folds, FOLD_COLUMNS)
         common: dict[str, Any] = {"device": self.own.device, "threads": self.own.threads, "needs_test": False}
+        common["progress"] = self.own.progress and sys.stderr.isatty()
         trainings = [Training(FOLD, self.own.seed, out)]
-        error = train_folds(cache, folds, self.model, dataset, trainings, progress=self.own.progress, **common)[0]
+        error = train_folds(cache, folds, self.model, dataset, trainings, **common)[0]
         if error is not None:
             raise error
 

@@ -26,7 +26,7 @@ class OfEstimator(Keys):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = Field(None, ge=1, description="CPU threads of torch")
     folder: Path | str | None = Field(None, description="where an interrupted training resumes")
-    progress: bool = Field(True, description="show a progress bar")
+    progress: bool = Field(True, description="show a progress bar, in a terminal")
 
 
 def hyper_of(model: Model) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The table of atlases: ROIs, spaces, and where each label image is or how to get it."""
+"""The list of atlases: ROIs, spaces, and where each label image is or how to get it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from bolt.atlases.labels import count_rois
 from bolt.atlases.spaces import reachable
 from bolt.config import Paths, load_config
 from bolt.io.errors import DataError
-
-COLUMNS = ("atlas", "ROIs", "spaces", "description", "image")
+from bolt.io.text import list_entry
 
 
 def show_atlases(options: Namespace) -> None:
-    """Print the table of atlases, in Markdown.
+    """Print every atlas: its ROIs and spaces, what it is, and where its image is or how to get it.
 
     Parameters
     ----------
@@ -31,20 +30,12 @@ def show_atlases(options: Namespace) -> None:
         ``config``: configuration whose ``paths`` are searched for images, or None.
     """
     paths = load_config(options.config).paths if options.config else Paths()
-    for cells in (COLUMNS, ("---",) * len(COLUMNS), *(atlas_row(name, paths) for name in known_atlases())):
-        print(f"| {' | '.join(cells)} |")
-
-
-def atlas_row(name: str, paths: Paths) -> tuple[str, ...]:
-    """Return the cells of an atlas's row."""
-    about = describe_atlas(name)
-    return (
-        f"`{name}`",
-        str(count_rois(name, atlas_dir=paths.atlas_dir) or "–"),
-        ", ".join([*about.spaces, *(f"{space} (carried over)" for space in reachable(about))]),
-        about.description.strip(),
-        _image(name, about, paths),
-    )
+    for name in known_atlases():
+        about = describe_atlas(name)
+        n_rois = count_rois(name, atlas_dir=paths.atlas_dir)
+        spaces = ", ".join([*about.spaces, *(f"{space} (carried over)" for space in reachable(about))])
+        facts = f"{n_rois} ROIs; {spaces}" if n_rois else spaces
+        print(list_entry(f"{name}: {facts}", about.description.strip(), f"Image: {_image(name, about, paths)}"))
 
 
 def _image(name: str, about: AtlasFile, paths: Paths) -> str:

@@ -16,6 +16,20 @@ from bolt import __version__
 from bolt.cli.check import add_options as add_check_options
 from bolt.workflow.stages import STAGES
 
+Options = argparse._ArgumentGroup
+"""A parser's options under one heading of its help."""
+
+RUN_EXAMPLES = """\
+Run the whole workflow on a folder of data, as a BIDS App.
+
+  bolt run my_study out group --label diagnosis --atlas schaefer400 --fetch -n    # raw BIDS: show what would be done
+  bolt run derivatives/fmriprep out group --label diagnosis --denoise 24p         # fMRIPrep output
+  bolt run scans.tsv out group --label diagnosis --atlas cc200                    # a table of ROI series
+
+'participant' makes the ROI series and quality pages of some or all participants, and needs no labels; 'group' does what
+is left, trains, and ends in a report. What was made before is not made again. The configuration is written into
+OUTPUT_DIR; the BIDS validator is not run."""
+
 PURPOSES = "commands"
 TOOLS = "tables and audits"
 GROUPS = (PURPOSES, TOOLS)
@@ -72,59 +86,59 @@ def _models_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_options(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "A BIDS App: 'participant' makes the ROI series and quality pages of some or all participants, and needs no "
-        "labels; 'group' does what is left, trains, and ends in a report. What was made before is not made again. The "
-        "configuration is written into the output folder; the BIDS validator is not run."
-    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "%(prog)s BIDS_DIR OUTPUT_DIR {participant,group} [options]"
+    parser.description = RUN_EXAMPLES
     parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument(
         "bids_dir", type=Path, help="BIDS dataset, fMRIPrep output, or a table of ROI series (.tsv, .csv)"
     )
     parser.add_argument("output_dir", type=Path, help="new folder, or that of an earlier run")
     parser.add_argument("level", choices=["participant", "group"], help="ROI series of participants, or everything")
-    parser.add_argument("--participant-label", nargs="+", metavar="LABEL", help="with or without 'sub-' [all]")
-    parser.add_argument("--bids-filter-file", type=Path, metavar="JSON", help="entities of 'bold' and 't1w'")
-    _study_options(parser)
-    parser.add_argument("--name", help="of the dataset, in the paths of results [that of the folder]")
-    parser.add_argument("--n-cpus", type=int, metavar="N", help="cores to use [all]")
-    parser.add_argument("--mem-mb", type=int, metavar="MB", help="memory to use [not limited]")
-    parser.add_argument("-w", "--work-dir", type=Path, metavar="DIR", help="intermediate files [OUTPUT_DIR/work]")
-    parser.add_argument("--fetch", action="store_true", help="first download missing templates and atlases")
-    parser.add_argument("--profile", help="of Snakemake: slurm, or a folder [default]")
-    parser.add_argument("--skip-bids-validation", action="store_true", help="accepted; the validator is never run")
     parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would be done")
+    scans = parser.add_argument_group("which scans")
+    scans.add_argument("--participant-label", nargs="+", metavar="LABEL", help="with or without 'sub-' [all]")
+    scans.add_argument("--bids-filter-file", type=Path, metavar="JSON", help="entities of 'bold' and 't1w'")
+    _study_options(parser, scans)
+    how = parser.add_argument_group("how it runs")
+    how.add_argument("--name", help="of the dataset, in the paths of results [that of the folder]")
+    how.add_argument("--n-cpus", type=int, metavar="N", help="cores to use [all]")
+    how.add_argument("--mem-mb", type=int, metavar="MB", help="memory to use [not limited]")
+    how.add_argument("-w", "--work-dir", type=Path, metavar="DIR", help="intermediate files [OUTPUT_DIR/work]")
+    how.add_argument("--fetch", action="store_true", help="first download missing templates and atlases")
+    how.add_argument("--profile", help="of Snakemake: slurm, or a folder [default]")
+    how.add_argument("--skip-bids-validation", action="store_true", help="accepted; the validator is never run")
 
 
-def _study_options(parser: argparse.ArgumentParser) -> None:
+def _study_options(parser: argparse.ArgumentParser, scans: Options | None = None) -> None:
     """Add what describes a study: its label, columns, scans, atlases and models."""
-    parser.add_argument(
+    label = parser.add_argument_group("what is predicted")
+    label.add_argument(
         "--label", metavar="COLUMN", help="column of participants.tsv, or of the table of series, to predict"
     )
-    parser.add_argument("--classes", nargs="+", help="values of the label to use, the positive class last [all]")
-    parser.add_argument(
-        "--positive", metavar="CLASS", help="of two classes, that of recall and precision [no controls]"
-    )
+    label.add_argument("--classes", nargs="+", help="values of the label to use, the positive class last [all]")
+    label.add_argument("--positive", metavar="CLASS", help="of two classes, that of recall and precision [no controls]")
     for name in ("site", "age", "sex"):
-        parser.add_argument(f"--{name}", metavar="COLUMN", help="column of participants.tsv [found by its name]")
-    parser.add_argument("--group-column", metavar="COLUMN", help="families, which are never split [the subject]")
-    parser.add_argument("--task-id", nargs="+", metavar="TASK", help="[all]")
-    parser.add_argument("--session-id", nargs="+", metavar="SESSION", help="[all]")
-    parser.add_argument("--run-id", nargs="+", metavar="RUN", help="[all]")
-    parser.add_argument(
+        label.add_argument(f"--{name}", metavar="COLUMN", help="column of participants.tsv [found by its name]")
+    label.add_argument("--group-column", metavar="COLUMN", help="families, which are never split [the subject]")
+    scans = scans or parser.add_argument_group("which scans")
+    for name in ("task", "session", "run"):
+        scans.add_argument(f"--{name}-id", nargs="+", metavar=name.upper(), help="[all]")
+    series = parser.add_argument_group("ROI series")
+    series.add_argument(
         "--atlas",
         nargs="+",
         help="names (bolt atlases), folders or images [schaefer400 aal116]; of ready series: theirs",
     )
-    parser.add_argument(
-        "--model", nargs="+", help="names (bolt models) or files [bolt; bolt_small suits a few dozen scans]"
-    )
-    parser.add_argument("--space", help="template space of the images [MNI152NLin6Asym]")
-    parser.add_argument("--denoise", help="strategy in config/denoise, or a file [none]")
-    parser.add_argument("--folds", type=int, help="outer folds [10, or fewer with few participants]")
-    parser.add_argument("--seed", type=int, nargs="+", help="of training [0]")
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="for training [auto: a GPU if there is one]")
-    parser.add_argument(
+    series.add_argument("--space", help="template space of the images [MNI152NLin6Asym]")
+    series.add_argument("--denoise", help="strategy in config/denoise, or a file [none]")
+    models = parser.add_argument_group("models")
+    models.add_argument("--model", nargs="+", help="names (bolt models) or files [bolt; below 100 scans bolt_small]")
+    models.add_argument("--folds", type=int, help="outer folds [10, or fewer with few participants]")
+    models.add_argument("--seed", type=int, nargs="+", help="of training [0]")
+    models.add_argument("--device", choices=["auto", "cpu", "cuda"], help="for training [auto: a GPU if there is one]")
+    more = parser.add_argument_group("everything else")
+    more.add_argument(
         "--set",
         nargs="+",
         metavar="KEY=VALUE",
@@ -258,11 +272,11 @@ COMMANDS = {
         TOOLS, "Audit any table of folds for leaks.", "bolt.folds.check:check_folds", _check_folds_options
     ),
     "models": Command(
-        TOOLS, "Print the table of models, in Markdown.", "bolt.cli.model_table:show_models", _models_options
+        TOOLS, "List the models: what each is and learns from.", "bolt.cli.model_table:show_models", _models_options
     ),
     "atlases": Command(
         TOOLS,
-        "Print the table of atlases: ROIs, spaces, and where each image is or how to get it.",
+        "List the atlases: ROIs, spaces, and where each image is or how to get it.",
         "bolt.cli.atlas_table:show_atlases",
         _atlases_options,
     ),

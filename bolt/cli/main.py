@@ -51,6 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        if hasattr(options, "stage"):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # as with `bolt models | head`
+        return 0
     except OSError as error:
         if hasattr(options, "stage") or error.filename is None or errno.errorcode.get(error.errno or 0) not in PATHS:
             raise

@@ -1,4 +1,4 @@
-"""The table of all models for docs/models.md, made from their configurations."""
+"""The list of all models, and its table for docs/models.md, made from their configurations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from bolt.config import Model, known, load_model
 from bolt.io.errors import DataError
 from bolt.io.files import atomic
+from bolt.io.text import list_entry
 from bolt.models.registry import inputs_of
 
 START = "<!-- table of models: made by `bolt models --into docs/models.md` -->"
@@ -19,9 +20,13 @@ DOI, ARXIV = re.compile(r"doi:(\S+)"), re.compile(r"arXiv:([\d.]+\d)")
 
 
 def model_table() -> str:
-    """Return the table of models in Markdown, one row per file in `config/models`: BolT, then by family."""
-    models = sorted(map(load_model, known("model")), key=_place)
-    return _line(COLUMNS) + _line(("---",) * len(COLUMNS)) + "".join(map(model_row, models))
+    """Return the table of models in Markdown, one row per file in `config/models`."""
+    return _line(COLUMNS) + _line(("---",) * len(COLUMNS)) + "".join(map(model_row, _models()))
+
+
+def _models() -> list[Model]:
+    """Return the shipped models: BolT, then by family."""
+    return sorted(map(load_model, known("model")), key=_place)
 
 
 def _place(model: Model) -> tuple[bool, int, str]:
@@ -50,7 +55,7 @@ def _inputs(model: Model) -> str:
 
 
 def show_models(options: Namespace) -> None:
-    """Print the table, or write it between the markers of the file ``options.into``.
+    """Print the models, or write their table between the markers of the file ``options.into``.
 
     Raises
     ------
@@ -59,7 +64,10 @@ def show_models(options: Namespace) -> None:
     """
     into: Path | None = options.into
     if into is None:
-        return print(model_table(), end="")
+        for model in _models():
+            head = f"{model.name}: {model.shown}; {model.family or 'other'}; learns from {_inputs(model)}"
+            print(list_entry(head.replace("`", ""), *filter(None, (model.description, model.reference))))
+        return
     text = into.read_text(encoding="utf-8")
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)

@@ -36,6 +36,8 @@ CONTROLS = {"con", "control", "ctl", "ctrl", "cn", "hc", "hv", "nc", "nt", "td",
 CONTROLS |= {"healthy control", "healthy volunteer", "healthy subject", "normal control", "neurotypical", "unaffected"}
 CONTROLS |= {"typically developing", "typical development", "cognitively normal", "no", "none", "non patient"}
 """Names of classes, as words without a plural s, that are not the positive one by default."""
+FEW, SMALL = 100, "bolt_small"
+"""Of fewer labelled scans, the model by default."""
 MARK = WRITTEN_BY_BOLT + "{}).\n"
 log = logging.getLogger("bolt")
 
@@ -258,10 +260,13 @@ def write_study(
     keys |= {"atlases": wishes.atlases} if wishes.atlases else {}
     keys |= {"models": wishes.models} if wishes.models else {}
     keys |= {key: value for key, value in wishes.settings.items() if not _of_dataset(key)}
-    folds = keys.get("folds", {})
-    chooses = dataset.label is not None and isinstance(folds, dict) and "outer" not in folds
-    if chooses and (outer := _outer(data, dataset)):
-        keys["folds"] = {**folds, "outer": outer}
+    if dataset.label is not None:
+        rows, folds = _labelled(data, dataset), keys.get("folds", {})
+        if isinstance(folds, dict) and "outer" not in folds and (outer := _outer(rows, dataset)):
+            keys["folds"] = {**folds, "outer": outer}
+        if "models" not in keys and len(rows) < FEW:
+            keys["models"] = [SMALL]
+            log.info("model %s, which suits %d scans better than bolt (--model bolt: the paper's)", SMALL, len(rows))
     config = parse(Config, keys, "command line")
     for model in config.models:
         configuration.load_model(model)
@@ -283,17 +288,24 @@ def write_study(
     return place, parse(Config, read_yaml(place), place), parse(Dataset, read_yaml(about) | {"name": name}, about)
 
 
-def _outer(data: Path, dataset: Dataset) -> int | None:
+def _labelled(data: Path, dataset: Dataset) -> pd.DataFrame:
+    """Return the rows of the table that have a label: scans of ready series, else people."""
+    of_series = dataset.source == "series"
+    table = read_series_table(data) if of_series else read_text(_participants(data, dataset.source) or data)
+    for column, wanted in dataset.include.items():
+        table = table[table[column].isin(wanted)] if column in table else table
+    labels = known_values(table[dataset.label])
+    return table[labels.notna() if dataset.classes is None else labels.isin(dataset.classes)]
+
+
+def _outer(rows: pd.DataFrame, dataset: Dataset) -> int | None:
     """Return the number of folds where the smallest class has fewer people than the default of 10."""
     if dataset.classes is None:
         return None
-    of_series = dataset.source == "series"
-    table = read_series_table(data) if of_series else read_text(_participants(data, dataset.source) or data)
-    unit = dataset.group or ("subject" if of_series else "participant_id")
-    if unit in table:  # a person with several scans counts once
-        table = table.drop_duplicates([unit, dataset.label])
-    counts = known_values(table[dataset.label]).value_counts().reindex(dataset.classes).fillna(0)
-    smallest = int(counts.min())
+    unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
+    if unit in rows:  # a person with several scans counts once
+        rows = rows.drop_duplicates([unit, dataset.label])
+    smallest = int(known_values(rows[dataset.label]).value_counts().reindex(dataset.classes).fillna(0).min())
     return smallest if 2 <= smallest < Config.model_fields["folds"].default.outer else None
 
 

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +24,7 @@ from bolt.cli.wishes import Wishes, read_filter
 from bolt.cohort.quality import is_judged
 from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
@@ -85,7 +87,7 @@ def _run_level(options: argparse.Namespace, place: Path, config: Config, dataset
 
 
 def _participants(options: argparse.Namespace, place: Path, config: Config, dataset: Dataset, layout: Layout) -> int:
-    """Make the series of some participants, beside other such runs."""
+    """Make the series and pages of some participants, beside other such runs."""
     scans_table = options.output_dir / layout.scans
     status = _snakemake(options, place, [str(layout.scans)], shared=True)
     if status or (options.dry_run and not scans_table.is_file()):
@@ -105,7 +107,16 @@ def _participants(options: argparse.Namespace, place: Path, config: Config, data
         raise DataError("no usable scan of these participants", where=scans_table, hint="See the reasons above")
     if dataset.ready_series:
         return 0
-    return _snakemake(options, place, [str(layout.series_status(scan)) for scan in usable["scan_id"]], shared=True)
+    status = _snakemake(options, place, [str(layout.series_status(scan)) for scan in usable["scan_id"]], shared=True)
+    if status or options.dry_run:
+        return status
+    from bolt.report.pages.subjects import write_some_subjects
+
+    with chdir(options.output_dir):  # where the paths of the configuration lead from
+        pages = write_some_subjects(Study(config, dataset), set(theirs["subject"]))
+    for page in pages:
+        log.info("the quality of its images: %s", options.output_dir / page)
+    return 0
 
 
 def _wishes(options: argparse.Namespace) -> Wishes:

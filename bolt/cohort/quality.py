@@ -33,7 +33,7 @@ QUALITY_COLUMNS = {
 }
 
 
-def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.DataFrame:
+def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout, *, write: bool = True) -> pd.DataFrame:
     """Apply the cut-offs to every scan; write a ``status.json`` for each, and the table.
 
     For raw images the measures are those of preprocessing; for other sources, those available: displacement and DVARS
@@ -45,14 +45,16 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
         The scan table; scans with an ``exclude_reason`` are skipped.
     config : Config
     layout : Layout
+    write : bool
+        Whether to write files; without, some scans are judged while others are made.
 
     Returns
     -------
     DataFrame
         `QUALITY_COLUMNS`, one row per scan; also written to ``layout.quality``, last of all.
     """
-    folder = layout.quality.parent
-    shutil.rmtree(folder, ignore_errors=True)  # removes statuses of former scans and cut-offs
+    if write:
+        shutil.rmtree(layout.quality.parent, ignore_errors=True)  # removes statuses of former scans and cut-offs
     cutoffs, rated_bad = list(config.quality.cutoffs()), excluded_by_eye(config.quality.ratings)
     rows, n_unknown = [], dict.fromkeys((measure for _, measure, _ in cutoffs), 0)
     for scan in scans[scans.exclude_reason.isna()].itertuples():
@@ -69,15 +71,18 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout) -> pd.Da
             if reasons:
                 state, reason = "excluded", "; ".join(reasons)
                 log.warning("%s is excluded: %s", scan.scan_id, reason)
-            write_status(layout.quality_status(scan.scan_id), state, "quality", DataError(reason) if reason else None)
+            if write:
+                problem = DataError(reason) if reason else None
+                write_status(layout.quality_status(scan.scan_id), state, "quality", problem)
         anatomy = folder_of(scan.t1w) if scan.kind == "raw" else None
         facts = {"scan_id": scan.scan_id, "subject": scan.subject, "anatomy": anatomy, "state": state, "reason": reason}
         rows.append({**facts, **{name: numbers.get(name) for name in MEASURES}})
-    for measure, count in n_unknown.items():
-        if count:
-            log.info("%s is unknown for %d scans, so its cut-off excludes none of them", measure, count)
     table = pd.DataFrame(rows, columns=list(QUALITY_COLUMNS))
-    write_table(table, layout.quality, QUALITY_COLUMNS)
+    if write:
+        for measure, count in n_unknown.items():
+            if count:
+                log.info("%s is unknown for %d of the scans, so its cut-off excludes none of them", measure, count)
+        write_table(table, layout.quality, QUALITY_COLUMNS)
     return table
 
 

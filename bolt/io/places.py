@@ -186,6 +186,28 @@ def refuse_other_snakefile(basedir: str | Path) -> None:
         )
 
 
+def shipped_configuration(*, anywhere: bool) -> str:
+    """Return the configuration for a command line that gives none: the phantom's, in the folder of the Snakefile.
+
+    Parameters
+    ----------
+    anywhere : bool
+        Whether it is used in other folders, too.
+
+    Raises
+    ------
+    SystemExit
+        Snakemake was started elsewhere, where nobody expects the phantom.
+    """
+    shipped = ROOT / "config" / "config.yaml"
+    if not anywhere and not _same(Path.cwd(), ROOT):
+        raise SystemExit(
+            f"bolt: no configuration. Name one with --configfile ('bolt init DATA' writes it; {shipped} is the "
+            "phantom's), or start 'bolt run DATA OUT group --label COLUMN'."
+        )
+    return str(shipped)
+
+
 def _same(one: Path, other: Path) -> bool:
     """Whether two paths lead to one file, by whatever names."""
     try:

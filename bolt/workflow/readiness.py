@@ -99,6 +99,9 @@ def _data(run: Run, ready: Readiness) -> Iterator[tuple[str, str]]:
         people = run.planned.drop_duplicates("subject").reset_index(drop=True)
         yield "scans", f"{len(run.planned)} of {len(scans)}, of {len(people)} of {scans.subject.nunique()} subjects"
         yield from (("not used", line) for line in _not_used(scans))
+        if len(run.planned) and dataset.ready_series and (unknown := int(run.planned["tr"].isna().sum())):
+            what = "frequencies and times in seconds are left out, and bolt predict compares no repetition times"
+            yield "note", f"TR unknown of {unknown} scans (column 'tr' of the table, or 'tr' of the dataset): {what}"
     n_scans = plan_of(run).n_scans
     if people is None:
         how = {"phantom": "to be simulated", "hcp": "by file names"}.get(dataset.source, "")

@@ -109,6 +109,11 @@ def has_configfile(workflow: Any) -> bool:
     return bool(workflow.overwrite_configfiles)
 
 
+def has_workdir(workflow: Any) -> bool:
+    """Return whether the command line gives a folder to work in."""
+    return workflow.overwrite_workdir is not None
+
+
 def configfiles(workflow: Any) -> list[str]:
     """Return the configuration files that are read; a later one has precedence."""
     return [str(file) for file in workflow.configfiles]

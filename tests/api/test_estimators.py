@@ -130,6 +130,12 @@ def test_a_regressor_predicts_in_the_unit_of_the_labels(tmp_path):
     np.testing.assert_array_equal(bolt.load(tmp_path / "model").predict(SERIES), predicted)
 
 
+def test_no_bar_without_a_terminal(capsys):
+    """Log files and notebooks that are run by scripts."""
+    bolt.estimator("bolt", **SMALL, **QUICK | {"progress": True}).fit(SERIES, LABELS)
+    assert "\r" not in capsys.readouterr().err
+
+
 def test_conventions():
     model = small(seed=5)
     for check in (

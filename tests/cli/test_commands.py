@@ -38,6 +38,12 @@ def test_every_command_has_a_help_of_its_own(capsys, name):
     assert shown(capsys, name, "--help").startswith(f"usage: bolt {name} ")
 
 
+def test_a_reader_that_stops_reading_is_no_error():
+    process = subprocess.Popen([sys.executable, "-m", "bolt", "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait() == 0 and process.stderr.read() == b""
+
+
 def test_every_function_of_the_table_exists():
     for name, command in COMMANDS.items():
         module, _, function = command.function.partition(":")

@@ -95,10 +95,14 @@ def index_of(out: Path, **excluded: str) -> None:
     write_table(table, out / "results" / "study" / "scans.tsv", COLUMNS)
 
 
-def test_some_participants_are_made_beside_others(bids, tmp_path, called):
-    out = tmp_path / "out"
+def test_some_participants_are_made_beside_others(bids, tmp_path, called, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="bolt")
+    out, written = tmp_path / "out", []
     index_of(out)
+    pages = "bolt.report.pages.subjects.write_some_subjects"
+    monkeypatch.setattr(pages, lambda study, names: [written.append((Path.cwd(), names)), Path("x.html")][1:])
     assert run(bids, out, "participant", "--participant-label", "sub-02", "03", "--atlas", "dosenbach160") == 0
+    assert written == [(out, {"sub-02", "sub-03"})] and f"the quality of its images: {out}/x.html" in caplog.text
     targets = [[word for word in command if word.startswith("results/")] for command, _ in called]
     series = "results/study/series/MNI152NLin6Asym-none/sub-{}_task-rest/status.json"
     assert targets == [["results/study/scans.tsv"], [series.format("02"), series.format("03")]]
@@ -228,7 +232,7 @@ def test_init_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys, mon
     said = capsys.readouterr().out
     assert f"bolt check --config {place}" in said
     assert f"--configfile {place} --snakefile {ROOT / 'Snakefile'}" in said
-    assert yaml.safe_load(place.read_text()) == {"dataset": "study", "folds": {"outer": 6}}
+    assert yaml.safe_load(place.read_text()) == {"dataset": "study", "folds": {"outer": 6}, "models": ["bolt_small"]}
     schema = place.read_text().splitlines()[0]
     assert Path(schema.split("$schema=")[1]).is_file()
 
@@ -266,7 +270,8 @@ def test_participants_one_by_one_and_then_the_group_equal_one_run(tmp_path):
         finish(process)
     finish(start("apart", "participant", "--participant-label", *[f"{i:02d}" for i in range(6, 11)]))
     made = {p: p.stat().st_mtime_ns for p in (tmp_path / "apart/results/study/series").rglob("*_timeseries.npy")}
-    assert len(made) == 10
+    pages = sorted(path.stem for path in (tmp_path / "apart/results/study/subjects").glob("*.html"))
+    assert len(made) == 10 and pages == [f"sub-{i:02d}" for i in range(1, 11)]
     finish(start("apart", "group", "--label", "diagnosis"))
     assert {p: p.stat().st_mtime_ns for p in made} == made, "no series is made again"
     finish(start("whole", "group", "--label", "diagnosis"))
@@ -301,6 +306,27 @@ def series_table(tmp_path, name="t.tsv", separator="\t", **columns):
     about |= {"dx": ["a"] * 6 + ["b"] * 6}
     pd.DataFrame(about | columns).to_csv(tmp_path / name, sep=separator, index=False)
     return tmp_path / name
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "models"),
+    [
+        (99, [], ["bolt_small"]),
+        (100, [], ["bolt"]),
+        (99, ["--model", "svm"], ["svm"]),
+        (99, ["--set", "models=[bnt]"], ["bnt"]),
+    ],
+)
+def test_few_scans_get_the_small_model_by_default(tmp_path, caplog, n, options, models):
+    """Scans without a label do not count."""
+    caplog.set_level("INFO", logger="bolt")
+    table = pd.DataFrame({"subject": [f"p{i}" for i in range(n + 5)], "file": "x.npy", "dx": "a"})
+    table.loc[1::2, "dx"] = "b"
+    table.loc[n:, "dx"] = None
+    table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    assert main(["init", str(tmp_path / "t.tsv"), "--out", str(tmp_path), "--label", "dx", *options]) == 0
+    assert load_config(tmp_path / "t.yaml").models == models
+    assert ("suits 99 scans better than bolt (--model bolt" in caplog.text) == (models == ["bolt_small"])
 
 
 def test_folds_count_people_and_not_scans(tmp_path):

@@ -81,7 +81,7 @@ def test_other_sources_are_judged_by_what_is_known(tmp_path, caplog):
         table = gather_quality(scans, config, layout)
     assert table.reason.tolist() == ["share of moved volumes 0.67 is above the cut-off 0.4", ""]
     assert table.mean_fd.tolist() == pytest.approx([0.6, 0.3])
-    assert "share_moved is unknown for 1 scans" in caplog.text
+    assert "share_moved is unknown for 1 of the scans" in caplog.text
 
 
 def test_the_length_of_downloaded_scans_is_known_by_what_was_made_of_them(tmp_path):

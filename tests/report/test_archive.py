@@ -12,7 +12,7 @@ from tests.report.pages.test_quality import make_pages
 
 
 def test_no_link_is_broken_after_unpacking(tmp_path):
-    layout = make_pages(tmp_path / "here", 8)
+    layout = make_pages(tmp_path / "here", 8).layout
     write_text('<a href="quality.html">Quality</a><img src="figures/a.png">', layout.report)
     write_text("picture", layout.report.parent / "figures" / "a.png")
     with zipfile.ZipFile(zip_report(layout, tmp_path / "sent" / "report.zip")) as archive:
@@ -27,7 +27,7 @@ def test_no_link_is_broken_after_unpacking(tmp_path):
 
 
 def test_without_a_report_there_is_nothing_to_pack(tmp_path):
-    layout = make_pages(tmp_path, 8)
+    layout = make_pages(tmp_path, 8).layout
     with pytest.raises(DataError, match="no report yet"):
         zip_report(layout, tmp_path / "report.zip")
     assert not (tmp_path / "report.zip").exists()

@@ -30,7 +30,7 @@ ALL = (*QUESTIONS, "scans", "subject", "tested subject")
 
 @pytest.fixture(scope="module")
 def pages(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    layout = make_pages(tmp_path_factory.mktemp("quality"), 30)
+    layout = make_pages(tmp_path_factory.mktemp("quality"), 30).layout
     made = {name: whole / f"{name}.html" for name in QUESTIONS}
     known = whole.parent / "subjects/sub-00.html"
     return made | {"scans": layout.quality_page, "subject": layout.subjects / "sub-9.html", "tested subject": known}

@@ -41,12 +41,21 @@ def test_a_run_that_can_start(tmp_path, monkeypatch, capsys):
     assert facts["confounds"] == "age; not given: sex, site, motion, family"
     assert facts["model"] == "tiny: 3 trainings (3 folds, 1 atlas, 1 seed)"
     assert facts["atlas"] == "dosenbach160: drawn from coordinates"
-    assert facts["note"].endswith("need 6 folds ('folds: outer', --folds 6)")
+    assert "need 6 folds ('folds: outer', --folds 6)" in facts["note"]
     assert re.match(r"\d+ jobs, about [\d.]+ (minutes|hours) on the \d+ cores? here", facts["time"])
     assert "GPU" in facts and "free in" in facts["disk"] and "template" not in facts
     assert written.out.splitlines()[-1].startswith(f"A run can start: snakemake --cores 8 --configfile {config}")
     assert f"--snakefile {ROOT / 'Snakefile'}" in written.out  # the working folder has none
     assert not (tmp_path / "results").exists() and not (tmp_path / "work").exists()
+
+
+def test_an_unknown_tr_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path)
+    assert "TR unknown" not in screen(capsys, config)[1].get("note", "")
+    dataset = tmp_path / "mine.yaml"
+    write_yaml(dataset, read_yaml(dataset) | {"tr": None})
+    assert "TR unknown of 12 scans (column 'tr' of the table" in screen(capsys, config)[1]["note"]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -1,6 +1,8 @@
 """What is refused before any work, and what series alone do not need."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -8,6 +10,7 @@ import pytest
 import yaml
 
 from bolt.cli.main import main
+from bolt.config import ROOT
 from bolt.io.files import read_yaml
 from bolt.workflow.start import start
 from tests.snake import half_written, series_dataset, snakemake
@@ -92,6 +95,16 @@ def test_a_key_that_is_there_twice_is_refused_although_snakemake_reads_it(tmp_pa
     config.write_text(config.read_text() + "models: [svm]\n")
     with pytest.raises(SystemExit, match="'models' is there twice"):
         start(yaml.safe_load(config.read_text()), [config])
+
+
+def test_without_a_configuration_nothing_is_planned_elsewhere(tmp_path):
+    """Of all data, the phantom is what nobody means there; in the clone, and with --directory, it is meant."""
+    words = [sys.executable, "-m", "snakemake", "-n", "--quiet", "--snakefile", str(ROOT / "Snakefile")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "bolt: no configuration. Name one with --configfile" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] in ([], [".snakemake"])
+    meant = subprocess.run([*words, "--directory", str(tmp_path)], cwd=tmp_path, capture_output=True, check=False)
+    assert meant.returncode == 0
 
 
 def test_series_of_one_person_of_one_class_need_no_folds(tmp_path):

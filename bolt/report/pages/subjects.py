@@ -7,14 +7,16 @@ They load nothing from elsewhere, and show the images in ``derivatives/<folder>/
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from bolt.cohort.exclusions import JOINED
+from bolt.cohort.quality import gather_quality
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.datasets.participants import SELECTION
@@ -97,33 +99,44 @@ def write_subjects(
     compared : mapping, optional
         The models of each atlas (`bolt.report.sections.comparison.gathered`), once they have predicted.
     """
-    subjects = _subjects(study, exclusions, compared)
-    layout = study.layout
-    shared = bar(study, "cohort.html", f"{os.path.relpath(layout.report.parent, layout.subjects)}/")
+    scans = read_table(study.layout.scans, text=TEXT_COLUMNS)
+    subjects = _subjects(study, scans, read_quality(study), exclusions, compared)
     written = [subject for subject in subjects if subject.page]
     names = [f"{subject.name}.html" for subject in written]
+    shared = bar(study, "cohort.html", f"{os.path.relpath(study.layout.report.parent, study.layout.subjects)}/")
     for i, subject in enumerate(written):
-        paragraphs, references = cite(preprocessing_texts(layout, subject.scans))
-        write_page(
-            "subject.html",
-            layout.subjects / names[i],
-            **shared,
-            subject=subject,
-            methods=paragraphs,
-            references=references,
-            before=names[i - 1] if i else "",
-            after=names[i + 1] if i + 1 < len(names) else "",
-            place=i + 1,
-            n=len(names),
-        )
-    for former in set(layout.subjects.glob("*.html")) - {layout.subjects / name for name in names}:
+        before, after = names[i - 1] if i else "", names[i + 1] if i + 1 < len(names) else ""
+        _write(study, subject, **shared, before=before, after=after, place=i + 1, n=len(names))
+    for former in set(study.layout.subjects.glob("*.html")) - {study.layout.subjects / name for name in names}:
         former.unlink()
     return subjects
 
 
-def _subjects(study: Study, exclusions: pd.DataFrame | None, compared: Mapping[str, Compared] | None) -> list[Subject]:
+def write_some_subjects(study: Study, names: Collection[str]) -> list[Path]:
+    """Write the pages of some subjects whose series are made, beside others that are not; return the pages."""
     scans = read_table(study.layout.scans, text=TEXT_COLUMNS)
-    scans, quality = scans[scans["exclude_stage"] != SELECTION], read_quality(study)
+    scans = scans[scans["subject"].isin(names)]
+    quality = gather_quality(scans, study.config, study.layout, write=False)
+    subjects = [subject for subject in _subjects(study, scans, quality, None, None) if subject.page]
+    alone = bar(study, "") | {"pages": {}}  # those of the cohort are not written yet
+    return [_write(study, subject, **alone, before="", after="", n=1) for subject in subjects]
+
+
+def _write(study: Study, subject: Subject, **shown: Any) -> Path:
+    page = study.layout.subjects / f"{subject.name}.html"
+    methods, references = cite(preprocessing_texts(study.layout, subject.scans))
+    write_page("subject.html", page, subject=subject, methods=methods, references=references, **shown)
+    return page
+
+
+def _subjects(
+    study: Study,
+    scans: pd.DataFrame,
+    quality: pd.DataFrame,
+    exclusions: pd.DataFrame | None,
+    compared: Mapping[str, Compared] | None,
+) -> list[Subject]:
+    scans = scans[scans["exclude_stage"] != SELECTION]
     rater, known = Rater(study.config, quality), _grouped(quality, "subject")
     if exclusions is None:
         exclusions = index_exclusions(scans)

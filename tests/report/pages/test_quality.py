@@ -18,7 +18,7 @@ from bolt.io.files import write_json, write_status, write_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.figures.strips import coverage_strip, outlying, strip
 from bolt.report.pages.quality import write_quality
-from bolt.report.pages.subjects import write_subjects
+from bolt.report.pages.subjects import write_some_subjects, write_subjects
 from bolt.report.sections.images import Rater
 
 T1W = {"template_mask_dice": 0.97, "template_correlation": 0.8, "template_shift_margin": 3.1}
@@ -26,11 +26,11 @@ BOLD = {"n_volumes": 100, "mean_fd": 0.2, "coregistration_shift_margin": 4.2, "c
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return make_pages(tmp_path_factory.mktemp("pages"))
 
 
-def make_pages(folder: Path, n: int = 10) -> Layout:
+def make_pages(folder: Path, n: int = 10) -> Study:
     """Write the pages of subjects, of whom sub-3 is flipped, sub-5 moved much, sub-7 failed, sub-9 is unlike others."""
     paths = {"results": str(folder / "results"), "work": str(folder / "work")}
     config = Config(dataset="own", atlases=["dosenbach160"], paths=paths, quality={"max_mean_fd": 0.5})
@@ -65,7 +65,12 @@ def make_pages(folder: Path, n: int = 10) -> Layout:
     study = Study(config, dataset)
     write_quality(study)
     write_subjects(study)
-    return layout
+    return study
+
+
+@pytest.fixture(scope="module")
+def made(study: Study) -> Layout:
+    return study.layout
 
 
 def page(path: Path) -> str:
@@ -82,6 +87,18 @@ def test_every_link_and_picture_exists_and_nothing_comes_from_elsewhere(made: La
         assert places and all((path.parent / place).is_file() for place in places)
         names = set(re.findall(r' id="([^"]+)"', text))
         assert set(re.findall(r'href="#([^"]+)"', text)) <= names
+
+
+def test_pages_of_some_subjects_are_written_beside_others(study: Study) -> None:
+    """At the participant level, where there is no page of the cohort yet."""
+    layout = study.layout
+    before = {path: path.read_bytes() for path in layout.results.rglob("*") if path.is_file()}
+    pages = write_some_subjects(study, {"sub-3", "sub-9"})
+    changed = {path for path, content in before.items() if path.read_bytes() != content}
+    assert set(pages) == changed == {layout.subjects / "sub-3.html", layout.subjects / "sub-9.html"}
+    assert "left and right seem to be exchanged" in page(pages[0]) and "cohort.html" not in page(pages[0])
+    for path in pages:
+        path.write_bytes(before[path])
 
 
 def test_the_group_page_lists_excluded_scans_with_reasons(made: Layout) -> None:
