@@ -19,13 +19,15 @@ from pathlib import Path
 from bolt import __version__
 from bolt.cli.command_table import COMMANDS, overview
 from bolt.io.credentials import Masked, show_exception, without_credentials
-from bolt.io.errors import BoltError
+from bolt.io.errors import FINAL, BoltError, MemoryShortage
 from bolt.io.places import refuse_other_planner
 from bolt.workflow.stage import OF_RUN, Stage
 from bolt.workflow.stages import STAGES
 
 NUMBERS = ("seed", "fold", "inner")
 """Options of stages that are whole numbers."""
+FETCHING = ("resources", "download", None)
+"""Stages whose errors a second attempt may not meet."""
 PATHS = {"ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "ENAMETOOLONG", "ELOOP"}
 """What can be wrong with a path that was given on the command line."""
 
@@ -50,6 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
         return commands.run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
+        if getattr(options, "stage", None) not in FETCHING and not isinstance(error, MemoryShortage):
+            print(FINAL, file=sys.stderr)
         return 2
     except BrokenPipeError:
         if hasattr(options, "stage"):

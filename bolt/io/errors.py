@@ -48,6 +48,10 @@ class MemoryShortage(BoltError):
     """A job ran out of memory; not bad data, because another attempt may be given more."""
 
 
+FINAL = "The job is not tried again: it would end in the same way."
+"""Last line of a job that fails again with the same input."""
+
+
 class BoltWarning(UserWarning):
     """A warning about an included scan; listed in ``warnings.tsv`` (`bolt.jobs.outcome`)."""
 

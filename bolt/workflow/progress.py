@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bolt.io.credentials import without_credentials
+from bolt.io.errors import FINAL
 from bolt.workflow.stages import STAGES
 
 INTERVAL = 60.0
@@ -71,6 +72,8 @@ class Progress(logging.Handler):
         Returns the expected seconds of one job of a rule.
     clock : callable
         Returns seconds, for durations.
+    give_up : callable
+        Called with the number of a job that would fail again.
 
     Attributes
     ----------
@@ -91,12 +94,13 @@ class Progress(logging.Handler):
         counts: Callable[[], Mapping[str, int]],
         seconds: Callable[[str], float],
         clock: Callable[[], float] = time.monotonic,
+        give_up: Callable[[int], None] = lambda number: None,
     ) -> None:
         super().__init__(default.level)
         self.name = "BoltProgress"
         self.default, self.stream = default, default.stream
         self.live = self.stream.isatty()
-        self.counts, self.seconds, self.clock = counts, seconds, clock
+        self.counts, self.seconds, self.clock, self.give_up = counts, seconds, clock, give_up
         self.totals: Mapping[str, int] = {}
         self.n_planned = -1
         self.stages: dict[str, StageProgress] = {}
@@ -175,7 +179,10 @@ class Progress(logging.Handler):
         job = self.jobs.get(record.jobid) or Started(str(record.rule_name), "", ())
         name = f"{job.rule} {job.name}".strip()
         self.attempts[record.jobid] += 1
-        again = self.attempts[record.jobid] <= self.retries
+        is_final = any(FINAL in _tail(Path(path), 1) for path in record.log or ())
+        if is_final:
+            self.give_up(record.jobid)
+        again = self.attempts[record.jobid] <= self.retries and not is_final
         if not again:
             self.failed.append(name)
         self._write(f"{_now()}  {name}: the job failed{'; it is tried again' if again else ''}")

@@ -76,11 +76,16 @@ def follow_progress(workflow: Any, seconds: Callable[[str], float], *, runs: boo
         jobs = {*workflow.dag.needrun_jobs(), *workflow.dag.finished_jobs}
         return Counter(job.rule.name for job in jobs if job.rule.shellcmd)
 
+    def give_up(number: int) -> None:
+        for job in workflow.dag.jobs:
+            if workflow.dag.jobid(job) == number:
+                job._attempt = job.restart_times + 1  # Snakemake has no word for it
+
     settings = workflow.output_settings
     asked = settings.quiet or settings.verbose or settings.printshellcmds or settings.debug_dag
     default = next((handler for handler in logger.handlers if handler.name == "DefaultStreamHandler"), None)
     shown = logging.StreamHandler(StringIO()) if settings.quiet or default is None else default
-    progress = Progress(shown, counts, seconds)  # type: ignore[arg-type]
+    progress = Progress(shown, counts, seconds, give_up=give_up)  # type: ignore[arg-type]
     if runs and default is not None and not asked and plans_the_run(workflow):
         logger.removeHandler(default)
         logger.addHandler(progress)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bolt.io.errors import FINAL
 from bolt.io.files import write_json
 from bolt.workflow import progress as module
 from bolt.workflow.progress import Progress, duration
@@ -158,6 +159,20 @@ def test_a_failed_job_is_shown_at_once_with_the_end_of_its_log(tmp_path, monkeyp
         "Fix the cause.",
         "Full log: run.log",
     ]
+
+
+def test_a_job_that_would_fail_again_is_given_up(tmp_path):
+    log, given_up = tmp_path / "job.log", []
+    story = Story({"folds": 1})
+    story.progress.retries, story.progress.give_up = 1, given_up.append
+    for text, expected in ((f"{FINAL}\nKilled\n", []), (f"bolt folds: a leak.\n{FINAL}\n", [1])):
+        log.write_text(text)
+        story.start(1, "folds", log=[str(log)])
+        story.fail(1, "folds", log=[str(log)])
+        assert given_up == expected
+        story.progress.attempts.clear()
+    assert story.lines.count("folds: the job failed; it is tried again") == 1
+    assert story.lines.count("folds: the job failed") == 1
 
 
 def test_a_log_that_the_job_has_shown_is_not_shown_again(tmp_path):

@@ -135,6 +135,6 @@ def test_exclusions_are_listed_although_the_folds_fail(tmp_path):
     np.save(series / "sub-03_task-rest.npy", np.load(series / "sub-08_task-rest.npy"))
     np.save(series / "sub-05_task-rest.npy", np.ones((40, 160)))
     done = snakemake(tmp_path, "folds", config=config)
-    assert done.returncode != 0 and "hold one recording, with the people" in done.stdout
+    assert done.returncode != 0 and done.stdout.count("hold one recording, with the people") == 1  # not tried again
     listed = pd.read_csv(tmp_path / "results/mine/exclusions.tsv", sep="\t")
     assert listed.scan_id.tolist() == ["sub-05_task-rest"] and "no ROI varies" in listed.reason[0]
