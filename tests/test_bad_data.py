@@ -825,7 +825,7 @@ def test_bad_scans_of_all_caches_are_refused_in_one_list(stage, tmp_path, monkey
     """The second atlas has nothing to say against a scan, and takes no line of the first's off the list."""
     monkeypatch.chdir(tmp_path)
     config = series_dataset(tmp_path, atlases=["dosenbach160", "cc200"], bad_scans="refuse")
-    job = Job(argparse.Namespace(config=config, command=stage, zip=None))
+    job = Job(argparse.Namespace(config=config, stage=stage, zip=None))
     layout = job.layout
     bad = pd.DataFrame([("sub-03_task-rest", "cache", "cut off")], columns=list(EXCLUSION_COLUMNS))
     for at, table in ((layout.cache("dosenbach160"), bad), (layout.cache("cc200"), bad[:0]), (layout.results, bad)):

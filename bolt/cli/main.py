@@ -125,6 +125,6 @@ def _add_stage(parser: argparse.ArgumentParser, stage: Stage) -> None:
             "--limits", type=int, nargs=2, metavar=("MB", "MINUTES"), help="what the job asked a cluster for"
         )
     if stage.keys[:3] == OF_RUN:
-        parser.add_argument("--variant", help="which cache the model was trained on [<space>-<denoise>]")
+        parser.add_argument("--variant", help="which cache the model was trained on [the configured one]")
     if stage.options is not None:
         stage.options(parser)

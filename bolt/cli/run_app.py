@@ -68,7 +68,7 @@ def run_app(options: argparse.Namespace) -> int:
 
 def _run_level(options: argparse.Namespace, place: Path, config: Config, dataset: Dataset) -> int:
     """Run the level that was asked for, of the configuration in a file."""
-    layout = Layout(config)
+    layout = Layout(config, dataset.ready_series)
     if options.dry_run and (
         status := show(place, folder=options.output_dir, fetch=options.fetch, learns=options.level == "group")
     ):

@@ -12,6 +12,8 @@ from pathlib import Path
 from bolt.config import Config, Model
 from bolt.config.derivatives import anatomical_names
 
+READY = "ready"
+"""Takes the place of ``<space>-<denoise>`` for ready series."""
 ORACLE = "truth"
 """Takes the place of ``<space>-<denoise>`` for the demo's oracle: models trained on true series."""
 
@@ -25,7 +27,7 @@ class ModelRun:
     results : Path
         Results of the dataset.
     atlas, variant, model : str
-        `variant` is ``<space>-<denoise>`` or `ORACLE`; `model` is the name of the run, ``<model>-<hash>``.
+        `variant` is ``<space>-<denoise>``, `READY` or `ORACLE`; `model` is the name of the run, ``<model>-<hash>``.
     seed : int or str
         Text where it is a wildcard.
     """
@@ -95,9 +97,11 @@ class Layout:
     Parameters
     ----------
     config : Config
+    ready_series : bool
+        Whether the dataset is of ready series, whose space and denoising are their authors'.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, ready_series: bool = False) -> None:
         self.results = config.paths.results / config.dataset_name
         self.work = config.paths.work / config.dataset_name
         self.paper = config.paths.results / "paper"  # what spans datasets
@@ -106,7 +110,7 @@ class Layout:
         self.native = config.preprocess.output == "native"
         denoise = Path(config.denoise).stem
         self.variants = (f"{self.space}-{denoise}", f"native-{denoise}")  # series of both output spaces may lie here
-        self.variant = self.variants[self.native]
+        self.variant = READY if ready_series else self.variants[self.native]
 
     # ---- scans -------------------------------------------------------------------------------
     @property

@@ -37,7 +37,7 @@ class Study:
     @cached_property
     def layout(self) -> Layout:
         """Return names and places of everything made."""
-        return Layout(self.config)
+        return Layout(self.config, self.dataset.ready_series)
 
     @property
     def space(self) -> str | None:

@@ -199,7 +199,7 @@ def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
     monkeypatch.setattr(Job, "note", lambda *arguments, **facts: None)
     config = series_dataset(tmp_path)
     options = {"atlas": "dosenbach160", "model": "tiny", "scheme": "paper", "fold": None, "threads": 1}
-    job = Job(Namespace(command="search", config=config, **options))
+    job = Job(Namespace(stage="search", config=config, **options))
     STAGES["search"].work(job)
     written = job.layout.choice("dosenbach160", "paper", "tiny")
     assert written.read_text() == f"# yaml-language-server: $schema={ROOT}/config/schemas/model.json\n{chosen}"

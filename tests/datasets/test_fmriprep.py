@@ -323,7 +323,7 @@ def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_f
     hashes = repr(STAGES["parcellate"].settings(run.study))
     assert sha256(atlas) in hashes  # a changed image runs the stage again
     assert main(["index", "--config", config]) == 0
-    assert main(["parcellate", "--scan", "sub-1_task-rest", "--config", config]) == 0
+    assert main(["parcellate-scan", "--scan", "sub-1_task-rest", "--config", config]) == 0
     series = np.load(run.layout.series_file("sub-1_task-rest", name))
     bold = nib.load(next(derivatives.rglob("sub-1*_desc-preproc_bold.nii.gz"))).get_fdata()
     means = np.stack([bold[values == k].mean(axis=0) for k in (1, 2, 3)], axis=-1)

@@ -82,7 +82,7 @@ def run(tmp_path_factory):
 def test_the_good_scans_reach_cache_and_folds(run):
     folder, done, _, names, due, _ = run
     assert done.returncode == 0, done.stdout
-    cache = SeriesCache(folder / "results/abide1/cache/cc200/MNI152NLin6Asym-none")
+    cache = SeriesCache(folder / "results/abide1/cache/cc200/ready")
     assert sorted(cache.index.scan_id) == sorted(set(names) - set(due))
     assert (cache.index.n_volumes == cache.index.length).all()
     folds = pd.read_csv(folder / "results/abide1/folds.tsv", sep="\t")

@@ -223,7 +223,7 @@ def test_a_resumed_run_loses_nothing(night):
 
 
 def test_a_fold_that_always_fails_is_reported_and_the_rest_finishes(night):
-    runs = night.folder / "results/mine/runs/dosenbach160/MNI152NLin6Asym-none"
+    runs = night.folder / "results/mine/runs/dosenbach160/ready"
     (status,) = runs.glob("big-*/seed-0/fold-0/status.json")
     told = json.loads(status.read_text())
     assert told["state"] == "failed" and "needs more memory than the 3600 MB" in told["reason"]

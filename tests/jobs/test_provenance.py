@@ -18,6 +18,8 @@ from bolt.jobs.outcome import Outcome
 from bolt.jobs.provenance import LISTED, commit, hashes, provenance, provenance_path
 from bolt.workflow.stages import STAGES
 
+BY_COMMAND = {stage.command: stage for stage in STAGES.values()}
+
 KEYS = {"command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device", "packages"}
 KEYS |= {"inputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
 MEGABYTES = 200
@@ -124,7 +126,7 @@ def test_the_gpu_is_recorded_if_it_was_used(monkeypatch, used, expected):
 def test_every_command_of_a_rule_records_its_provenance():
     rules = "".join(file.read_text() for file in sorted((ROOT / "workflow/rules").glob("*.smk")))
     commands = set(re.findall(r"python -m bolt ([a-z-]+)", rules)) - {"resources"}  # which makes no result
-    methods = {name: inspect.getsource(STAGES[name.replace("-", "_")].work) for name in sorted(commands)}
+    methods = {name: inspect.getsource(BY_COMMAND[name].work) for name in sorted(commands)}
     assert len(methods) > 25
     assert [name for name, code in methods.items() if "job.note(" not in code and "job.outcome(" not in code] == []
 

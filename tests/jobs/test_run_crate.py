@@ -163,4 +163,4 @@ def test_every_run_ends_with_a_crate(tmp_path):
     stages = {entity["name"].split(":")[0] for entity in entities.values() if entity["@type"] == "CreateAction"}
     assert stages == {"index", "cache", "exclusions"}
     read = [entity["@id"] for entity in entities["#exclusions_provenance.json"]["object"]]
-    assert read == ["config.yaml", "cache/dosenbach160/MNI152NLin6Asym-none/exclusions.tsv"]
+    assert read == ["config.yaml", "cache/dosenbach160/ready/exclusions.tsv"]

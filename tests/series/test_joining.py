@@ -118,9 +118,9 @@ def test_joined_scans_go_through_the_stages(tmp_path, monkeypatch):
     table.assign(**runs).to_csv(tmp_path / "series/scans.tsv", sep="\t", index=False)
     write_yaml(tmp_path / "mine.yaml", read_yaml(tmp_path / "mine.yaml") | {"join_scans": "session"})
     for stage, options in (("index", {"minimum_volumes": 2}), ("cache", {"atlas": "dosenbach160"})):
-        commands.run(argparse.Namespace(command=stage, config=config, **options))
+        commands.run(argparse.Namespace(stage=stage, config=config, **options))
     for stage in ("exclusions", "folds"):
-        commands.run(argparse.Namespace(command=stage, config=config))
+        commands.run(argparse.Namespace(stage=stage, config=config))
     layout = Study.read(config).layout
     folds, cache = read_table(layout.folds), SeriesCache(layout.cache("dosenbach160"))
     assert set(folds.scan_id) == set(cache.index.scan_id) and folds.scan_id.nunique() == folds.subject.nunique() == 12

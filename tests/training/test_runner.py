@@ -21,8 +21,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from bolt.cli.main import main
-from bolt.config import ROOT, Dataset, Model, Training, load_config, load_model
-from bolt.config.layout import Layout
+from bolt.config import ROOT, Dataset, Model, Training, load_model
+from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.io.integrity import require_outputs
@@ -386,7 +386,7 @@ def test_command_with_several_folds(tmp_path, monkeypatch, attempt):
     folds[keep].to_csv("results/mine/folds.tsv", sep="\t", index=False)
     run = ["--atlas", "dosenbach160", "--model", model, "--seed", "0", "--attempt", str(attempt)]
     assert main(["train", *config, *run, "--fold", "0", "1", "2", "2"]) == 0
-    out = Layout(load_config(config[1])).run("dosenbach160", model, 0).folder
+    out = Study.read(config[1]).layout.run("dosenbach160", model, 0).folder
     states = [read_json(out / f"fold-{k}/status.json") for k in range(3)]
     assert [status["state"] for status in states] == ["ok", "failed", "ok"]
     assert "no test scan" in states[1]["reason"] and (out / "fold-1/predictions.tsv").read_bytes() == b""
@@ -409,7 +409,7 @@ def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(t
     model = load_model(str(tmp_path / "tiny.yaml")).run_name
     run = ["train", *config, "--atlas", "dosenbach160", "--model", model, "--seed", "0", "--fold", "0"]
     assert main([*run, "--attempt", "1"]) == 0
-    record = Layout(load_config(config[1])).run("dosenbach160", model, 0).fold(0) / "provenance.json"
+    record = Study.read(config[1]).layout.run("dosenbach160", model, 0).fold(0) / "provenance.json"
     require_outputs(record, newer=True)
 
     def die(file, *_):

@@ -171,5 +171,5 @@ def test_the_stage_passes_the_tools_of_the_configuration_on(tmp_path, monkeypatc
     assert stage._train(job, [2]) == {2: None}
     ((tools, folder, title, settings),) = seen
     assert tools == ["tensorboard"] and str(folder) == "work/mine/watch"
-    assert title == f"dosenbach160/MNI152NLin6Asym-none/{job.options.model}/seed-0/fold-2"
+    assert title == f"dosenbach160/ready/{job.options.model}/seed-0/fold-2"
     assert settings["run"] == title and settings["hyper"]["window"] == 10 and "description" not in settings

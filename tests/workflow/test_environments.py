@@ -19,6 +19,8 @@ from bolt.workflow.job import Job
 from bolt.workflow.stages import STAGES
 from tests import conda
 
+BY_COMMAND = {stage.command: stage for stage in STAGES.values()}
+
 packages_distributions = cache(metadata.packages_distributions)
 START = ("bolt.__main__", "bolt.cli.main", "bolt.cli.commands", "bolt.workflow.job")
 """What every command imports before its own stage."""
@@ -78,7 +80,7 @@ def walk(*names: str, lazily: bool) -> set[str]:
 
 def stage_imports(command: str) -> list[str]:
     """What the function of a stage imports, and the functions of its module and methods of its job that it calls."""
-    work = STAGES[command.replace("-", "_")].work
+    work = BY_COMMAND[command].work
     seen, waiting, found = set(), [work], []
     while waiting:
         function = waiting.pop()
@@ -97,7 +99,7 @@ def stage_imports(command: str) -> list[str]:
 
 @cache
 def packages_of(command: str) -> set[str]:
-    modules = STAGES[command.replace("-", "_")].modules(Study.read(ROOT / "config/config.yaml"))
+    modules = BY_COMMAND[command].modules(Study.read(ROOT / "config/config.yaml"))
     stage = [*modules, *BY_NAME.get(command, [])]
     return walk(*START, lazily=False) | walk(*stage, *stage_imports(command), lazily=True)
 

@@ -11,6 +11,7 @@ import pytest
 from bolt.cli.main import main
 from bolt.config import load_config, load_model
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, sha256, write_status
 from tests.snake import series_dataset
@@ -27,11 +28,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Layou
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         config = load_config(file)
-        layout, model = Layout(config), load_model(config.models[0]).run_name
+        layout, model = Study.of(config).layout, load_model(config.models[0]).run_name
         run = ["--atlas", ATLAS, "--model", model, "--seed", "0"]
         fold = [*run, "--fold", "0"]
         steps = [["index"], ["cache", "--atlas", ATLAS], ["exclusions"], ["folds"], ["inner-folds"]]
-        steps += [["train", *fold], ["explain", *fold]]
+        steps += [["train", *fold], ["explain-fold", *fold]]
         steps += [["train-inner", *fold, "--inner", str(inner)] for inner in range(2)]
         for step in [*steps, ["explain-inner", *fold], ["landmarks", *run]]:
             assert main([step[0], "--config", str(file), *step[1:]]) == 0, step
@@ -91,7 +92,7 @@ def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tup
     assert main(["stability", *keys, *run]) == 0  # a single fold: halves of the people, if they have all classes
     assert set(read_table(out / "stability.tsv", text=("class", "one", "other"))["what"]) <= {"halves"}
     write_status(fold / "status.json", "failed", "train", DataError("gone"))
-    assert main(["explain", *keys, *run, "--fold", "0"]) == 0
+    assert main(["explain-fold", *keys, *run, "--fold", "0"]) == 0
     for stage in ("landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "evaluate", "explanation"):
         assert main([stage, *keys, *([] if stage == "explanation" else run)]) == 0, stage
     tables = (

@@ -13,7 +13,7 @@ from bolt.workflow.job import CONFIG, Job
 
 
 def job(config: Path | None = None) -> Job:
-    return Job(Namespace(command="index", config=config))
+    return Job(Namespace(stage="index", config=config))
 
 
 @pytest.fixture

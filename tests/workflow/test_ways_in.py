@@ -335,7 +335,7 @@ def gather(way: Way, folder: Path) -> Run:
     scans = run.study.layout.scans
     usable = read_table(scans, text=("scan_id", "exclude_reason")).query("exclude_reason.isna()")
     for scan in usable.scan_id[usable.kind == "preprocessed"]:
-        assert main(["parcellate", "--scan", scan, *config]) == 0
+        assert main(["parcellate-scan", "--scan", scan, *config]) == 0
     if (usable.kind == "preprocessed").any():
         assert main(["quality", *config]) == 0
     (atlas,) = run.config.atlas_places

@@ -261,7 +261,7 @@ def search(job: Job) -> None:
 def choose_shared(job: Job) -> None:
     """Write a model with the values that are near the best everywhere."""
     from bolt.config import schema_line
-    from bolt.config.layout import Layout
+    from bolt.config.study import Study
     from bolt.experiments.entries import configurations
     from bolt.io.files import write_text
     from bolt.jobs.provenance import provenance_path
@@ -271,7 +271,7 @@ def choose_shared(job: Job) -> None:
     for config in configurations(job.config.paths.results, job.config.dataset_name):
         for atlas in config.atlas_places if config.search.shared else []:
             fold = config.folds_searched(model.name, "shared")[0]
-            study = Layout(config).study(atlas, model.name, fold)
+            study = Study.of(config).layout.study(atlas, model.name, fold)
             if (study / "best.json").is_file():
                 studies[f"{config.dataset_name}, {atlas}"] = study
     choice = job.layout.shared_choice(model.name)

@@ -173,15 +173,15 @@ def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path: Path,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bolt.report.pages.report.write_report", lambda *_: None)
     config, dataset = series_dataset(tmp_path), tmp_path / "mine.yaml"
-    options = argparse.Namespace(command="index", config=config, minimum_volumes=2)
+    options = argparse.Namespace(stage="index", config=config, minimum_volumes=2)
     commands.run(options)
     table = Study.read(config).layout.cohort
     assert not table.is_file()
     write_yaml(read_yaml(dataset) | {"published": {"scans": 13}}, dataset)
-    commands.run(argparse.Namespace(command="report", config=config, zip=None))
+    commands.run(argparse.Namespace(stage="report", config=config, zip=None))
     assert read_table(table).to_numpy().tolist() == [["scans", 12, 13]]
     write_yaml(read_yaml(dataset) | {"published": None}, dataset)
-    commands.run(argparse.Namespace(command="report", config=config, zip=None))
+    commands.run(argparse.Namespace(stage="report", config=config, zip=None))
     assert not list(table.parent.glob("paper_cohort*"))
 
 
