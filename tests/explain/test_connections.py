@@ -110,6 +110,21 @@ def test_each_of_several_classes_has_correlations_of_its_own(tmp_path: Path) -> 
     assert read_table(tmp_path / "connection_networks.tsv").empty  # the atlas has no networks
 
 
+def test_folds_that_predict_on_other_scales_weigh_alike(tmp_path: Path) -> None:
+    """Log odds near zero follow a connection as well as large ones."""
+    found = []
+    for name, scale in (("as they are", 1.0), ("faint", 0.001)):
+        cache = made_up(tmp_path / name)
+        file = tmp_path / name / "fold-0/predictions.tsv"
+        table = read_table(file, text=("scan_id", "subject", "group", "site"))
+        odds = scale * np.log(table[f"p_{CLASSES[1]}"] / table[f"p_{CLASSES[0]}"])
+        table[f"p_{CLASSES[1]}"], table[f"p_{CLASSES[0]}"] = 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))
+        write_predictions(table, file)
+        write_connections(cache, tmp_path / name, [0, 1], CLASSES, tmp_path / name)  # type: ignore[arg-type]
+        found.append(np.load(tmp_path / name / "connections.npy"))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-4)
+
+
 def test_scans_of_a_person_with_one_label_are_averaged_first(tmp_path: Path) -> None:
     cache = made_up(tmp_path, n=64)
     for fold in (0, 1):

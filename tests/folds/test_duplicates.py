@@ -32,6 +32,8 @@ def test_copies_are_joined_over_sources():
     sources = {"one atlas": contents_of(("c", "a"), ("d",)), "another": contents_of(("a", "b"), ("x", "y"))}
     assert find_copies(sources, list("abcd")) == [["a", "b", "c"]]
     assert find_copies(sources, list("abcdy")) == [["a", "b", "c"]]
+    assert find_copies(sources, list("ydxcba")) == [["a", "b", "c"], ["x", "y"]]
+    assert find_copies({"late": contents_of(("z", "e"), ("b", "f"))}, list("zfeb")) == [["b", "f"], ["e", "z"]]
     assert find_copies({}, list("ab")) == []
 
 

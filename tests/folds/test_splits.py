@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bolt.config import Folds
-from bolt.folds.splits import FOLD_COLUMNS, ROLES, audit_folds, make_folds, quarters
+from bolt.folds.splits import FOLD_COLUMNS, ROLES, audit_folds, hold_out, make_folds, quarters
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
 
@@ -44,6 +44,12 @@ def test_validation_is_a_share_of_all_subjects():
         sizes = folds[folds.role == "validation"].groupby("fold").size()
         assert len(sizes) == outer
         assert (abs(sizes - expected) <= 2).all(), (outer, validation, sizes.tolist())
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.1, 6), (0.25, 15), (0.5, 30), (0.9, 30)])
+def test_a_share_of_the_groups_is_held_out(share, n):
+    """Half of them at most."""
+    assert len(hold_out(make_scans(60), share, 0)) == n
 
 
 def test_seed_decides_and_row_order_does_not():

@@ -182,3 +182,14 @@ def test_what_nilearn_gives_is_read(tmp_path, how):
         separator = "," if path.suffix == ".csv" else "\t"
         pd.DataFrame(series, columns=ROIS[:5]).to_csv(path, sep=separator, index=False)
     np.testing.assert_allclose(read_series(path, names=ROIS[:5]), series, rtol=1e-5)
+
+
+def test_a_row_of_column_numbers_is_a_second_header_only_of_three_columns(tmp_path):
+    """Of two ROIs, a volume with the values 0 and 1 is nothing odd."""
+    values = np.random.default_rng(0).normal(5, 1, (20, 3)).round(3)
+    values[7] = 0, 1, 2
+    np.savetxt(tmp_path / "two.csv", values[:, :2], delimiter=",")
+    assert read_series(tmp_path / "two.csv").shape == (20, 2)
+    np.savetxt(tmp_path / "three.csv", values, delimiter=",")
+    with pytest.raises(DataError, match="row 7 .* a second header"):
+        read_series(tmp_path / "three.csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from bolt.cli import run_app
-from bolt.cli.predict_source import _wishes, scans_to_predict
+from bolt.cli.predict_source import _check_settings, _wishes, scans_to_predict
 from bolt.config import load_config, load_denoise
 from bolt.io.errors import DataError
 from bolt.io.files import write_json
@@ -62,3 +63,14 @@ def test_series_in_native_space_fit_models_of_such_series(tmp_path):
     options = argparse.Namespace(label=None, atlas="dosenbach160")
     wishes = _wishes(options, SimpleNamespace(about=about, classes=None), wanted, tmp_path)
     assert wishes.settings["preprocess"] == {"space": SPACE, "output": "native"}
+
+
+def test_results_of_another_image_of_the_models_atlas_are_refused(tmp_path):
+    variant = tmp_path / "cache/toy/ready"
+    scans = SimpleNamespace(cache=SimpleNamespace(index=pd.DataFrame({"scan_id": ["x"]})))
+    write_json({"settings": {}}, variant / "manifest.json")
+    write_json({"AtlasSHA256": "theirs"}, tmp_path / "series/ready/x/x_atlas-toy_timeseries.json")
+    for sha256, refused in (("theirs", False), (None, False), ("ours", True)):
+        wanted = Wanted(pd.DataFrame(), "toy", sha256, None, None, 2)
+        with pytest.raises(DataError, match="another image of atlas 'toy'") if refused else nullcontext():
+            _check_settings(tmp_path, "ready", variant / "manifest.json", scans, wanted)

@@ -204,6 +204,12 @@ def test_voxels_without_signal_are_not_covered_with_or_without_a_mask_of_the_sig
     assert table.tsnr[1:].tolist() == pytest.approx([1000 / 50] * 2, rel=0.2)
 
 
+def test_a_constant_roi_has_no_tsnr(tmp_path, data):
+    data[1:4] = 1000
+    table = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE)["cubes"].coverage
+    assert np.isnan(table.tsnr[0]) and (table.tsnr[1:] > 0).all()
+
+
 def test_images_without_their_mean_have_no_dark_voxels(tmp_path, data):
     data -= data.mean(axis=-1, keepdims=True)
     path = save(tmp_path / NAME, data.astype(np.float32))

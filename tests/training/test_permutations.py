@@ -51,5 +51,7 @@ def test_permutations_depend_on_the_seed_alone(toy) -> None:
     trainings = [Training(fold, 0, Path("unused")) for fold in range(2)]
     first, again = (permuted_aucs(*toy, SVM, dataset(CLASSES, 40), trainings, 4) for _ in range(2))
     np.testing.assert_array_equal(first, again)
+    last = [trainings[0], trainings[1]._replace(seed=1)]  # labels are drawn once for all folds, by the first one's seed
+    np.testing.assert_array_equal(permuted_aucs(*toy, SVM, dataset(CLASSES, 40), last, 4), first)
     other = permuted_aucs(*toy, SVM, dataset(CLASSES, 40), [t._replace(seed=1) for t in trainings], 4)
     assert not np.array_equal(first, other)

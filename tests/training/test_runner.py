@@ -787,6 +787,7 @@ def test_crops_of_many_lengths(tmp_path, monkeypatch):
         run(write_toy(tmp_path), tmp_path / "short", toy_model(crop_range=(0.25, 1)))
     with pytest.raises(ValueError, match="shortest and the longest"):
         Training(crop_range=(1, 0.5))
+    assert Training(crop_range=(0.5, 1.5)).crop_lengths(25) == (12, 38) and Training().crop_lengths(25) == (25, 25)
 
 
 def test_averaged_weights_are_the_moving_average_of_the_steps(tmp_path, monkeypatch):

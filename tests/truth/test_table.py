@@ -120,6 +120,14 @@ def test_importance_of_test_scans_is_compared_with_what_position_says(tmp_path, 
     assert own.value - alone.value > 0.3 if told else abs(own.value - alone.value) < 0.1
 
 
+def test_position_alone_ranks_marks_that_all_scans_share(tmp_path):
+    layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
+    marks = planted_run(layout, told=False)  # importance is that of one place, volume 20, for all
+    same = np.abs(np.arange(LENGTH) - 20) < 4
+    found = truth._landmarks(dict.fromkeys(marks, same), layout, layout.run("x", MODEL, 0), range(FOLDS))
+    assert found["landmark AUC of position alone"].value > 0.95
+
+
 def test_a_scan_without_any_weight_spoils_no_other(tmp_path):
     layout = Layout(Config(dataset="own", paths={"results": tmp_path, "work": tmp_path}))
     marks = planted_run(layout, told=True)

@@ -124,6 +124,7 @@ def test_the_group_page_can_be_sorted_by_every_measure(made: Layout) -> None:
 
 def test_a_subjects_page_says_what_to_think_of_a_number(made: Layout) -> None:
     good, flipped, failed, odd = (page(made.subjects / f"sub-{i}.html") for i in (0, 3, 7, 9))
+    assert "(1 of 10, those worth a look first)" in failed and "(10 of 10, those worth a look first)" not in failed
     assert '<span class="state ok">ok</span>' in good and "good, cut-off 0.8" in good
     assert "beyond, cut-off 0.8" in flipped and "state excluded" in flipped
     assert "functional: no brain found." in failed and "crash.txt" in failed
