@@ -33,7 +33,10 @@ def test_copies_are_joined_over_sources():
     assert find_copies(sources, list("abcd")) == [["a", "b", "c"]]
     assert find_copies(sources, list("abcdy")) == [["a", "b", "c"]]
     assert find_copies(sources, list("ydxcba")) == [["a", "b", "c"], ["x", "y"]]
-    assert find_copies({"late": contents_of(("z", "e"), ("b", "f"))}, list("zfeb")) == [["b", "f"], ["e", "z"]]
+    assert find_copies({"one": pd.Series({"x": "1", "y": "1", "b": "2", "a": "2"})}, list("abxy")) == [
+        ["a", "b"],
+        ["x", "y"],
+    ]
     assert find_copies({}, list("ab")) == []
 
 
