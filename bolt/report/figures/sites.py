@@ -77,7 +77,7 @@ def _panel(axis: Axes, part: pd.DataFrame, rows: list[str]) -> None:
         axis.plot(value.pooled, y, "D", ms=3.6, color=colour, mfc=colour if known else "white", zorder=3)
     metric = part["metric"].iloc[0]
     axis.axvline(NO_SKILL[metric], color=INK, ls="--", lw=0.9, zorder=1)
-    axis.set_yticks(range(len(sizes)), [f"{site} ({n} scans)" for site, n in sizes.items()])
+    axis.set_yticks(range(len(sizes)), [f"{site} ({n} scan{'s' * (n != 1)})" for site, n in sizes.items()])
     axis.set_ylim(len(sizes) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel(metric_name(metric))
