@@ -8,9 +8,10 @@ import re
 import pandas as pd
 
 log = logging.getLogger("bolt")
-NO_VALUE = {"", "n/a", "na", "nan", "null", "<na>", "#n/a", "-", "--", "."}
+NO_VALUE = {"", "n/a", "na", "nan", "null", "<na>", "-", "--", ".", "?", "unknown", "missing", "not available"}
+NO_VALUE |= {"#n/a", "#null!", "#value!", "#ref!", "#num!", "#name?", "#div/0!"}
 """What tools write where there is no value, in any case."""
-CODES = {"-999", "-9999"}
+CODES = {"-99", "-999", "-9999", "-99999"}
 """Numbers that studies write instead."""
 
 
