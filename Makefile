@@ -19,13 +19,13 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --py
 # Where Python may not write bytecode, each of the hundreds of processes would compile bolt/ anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-fast test-slow coverage lint docs reference lock notebooks schemas clean
+.PHONY: install demo test test-fast test-slow test-lowest coverage lint docs reference lock notebooks schemas clean
 
 install: $(VENV)/.installed
 
 # torch comes last and is locked by version alone, which CPU and CUDA builds share; what both need is installed by then
 $(VENV)/.installed: requirements.txt requirements-install.txt requirements-torch.txt pyproject.toml
-	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 13), "BolT needs Python 3.11 or 3.12 (make PYTHON=python3.11 …)"'
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "BolT needs Python 3.11 or newer (make PYTHON=python3.11 …)"'
 	$(PYTHON) -m venv $(VENV)
 	$(LOCKED) -r requirements-install.txt || echo "uv cannot be installed; pip does its work, which takes longer"
 	$(LOCKED) -r requirements.txt
@@ -49,6 +49,13 @@ test-fast: $(VENV)/.installed-test
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5 -m slow
 	BOLT_NATIVE=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/models tests/explain tests/experiments/test_complexity.py  # attention without its kernel
+
+# of the lowest versions that pyproject.toml allows: what the Python API and trainings compute
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet -r requirements-lowest.txt pytest pytest-xdist hypothesis psutil moto flask flask-cors
+	.venv-lowest/bin/python -m pytest -n 2 -m "not slow" tests/api tests/evaluate tests/folds tests/io tests/models tests/packs \
+		tests/series tests/training
 
 coverage: PYTEST_ARGS := --cov --cov-report=
 coverage: test-fast
@@ -79,10 +86,14 @@ schemas: $(VENV)/.installed
 
 # Versions change only where pyproject.toml requires it; to update all, delete requirements.txt and requirements-test.txt first.
 lock: $(VENV)/.installed
-	$(COMPILE) --output-file requirements.txt pyproject.toml
+	$(COMPILE) --output-file requirements.txt --extra all --constraints requirements-torch.txt pyproject.toml
 	echo uv==0.13.9 | $(COMPILE) --output-file requirements-install.txt -
-	$(COMPILE) --output-file requirements-test.txt --extra test --constraints requirements.txt pyproject.toml \
+	$(COMPILE) --output-file requirements-test.txt --extra test --constraints requirements.txt --constraints requirements-torch.txt \
+		pyproject.toml \
 		$$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt)
+	$(BIN)/uv pip compile --quiet --upgrade --resolution lowest-direct --python-version 3.11 --no-annotate --extra all --custom-compile-command "make lock" \
+		--output-file requirements-lowest.txt pyproject.toml
+	$(BIN)/python workflow/envs/write.py
 
 clean:
 	rm -rf results work .snakemake docs/_build

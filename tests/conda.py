@@ -1,16 +1,16 @@
-"""Conda environments without conda: what their files pin, what that brings, and a `conda` that makes them of it.
+"""Conda environments without conda: what their files hold, and a `conda` that makes them.
 
-No channel is needed: an environment is made of those packages installed here that its file pins, with all that they
-need, and of nothing else. So a rule whose environment lacks something fails as it would at night.
+An environment is a virtual environment of its own, into which the file's `pip:` section is really installed. What conda
+itself would bring, Python and a compiler, is this machine's.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import re
+import subprocess
 import sys
 from functools import cache
-from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import yaml
@@ -19,13 +19,10 @@ from packaging.utils import canonicalize_name
 
 from bolt.config import ROOT
 
-NAMES = {"python-isal": "isal", "pytorch": "torch"}
-"""Packages that are called otherwise on conda-forge than on PyPI."""
-NOT_OF_PYPI = {"python", "pip", "cxx-compiler"}
 PYTHON = """#!/bin/sh
 echo "$*" >> {calls}
-export PYTHONNOUSERSITE=1 PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}"
-exec {python} -S "$@"
+export PYTHONNOUSERSITE=1
+exec {python} "$@"
 """
 MAIN = """from pathlib import Path
 from tests.conda import main
@@ -36,44 +33,34 @@ export CONDA_PREFIX="$1"
 """
 
 
-def pins(file: Path) -> dict[str, str]:
-    """Versions in an environment's file, by the names on PyPI; strict: a name, =, a version, nothing else."""
-    listed = yaml.safe_load(file.read_text())["dependencies"]
-    by_conda = [one for one in listed if isinstance(one, str) and one != "pip"]
-    by_pip = [one for block in listed if isinstance(block, dict) for one in block["pip"]]
-    found = [re.fullmatch(r"([a-z][a-z0-9-]*)=(\d[\w.]*)", one) for one in by_conda]
-    found += [re.fullmatch(r"([a-z][a-z0-9-]*)==(\d[\w.]*)", one) for one in by_pip]
-    return {NAMES.get(one[1], one[1]): one[2] for one in found}  # type: ignore[index]
+def by_pip(file: Path) -> list[Requirement]:
+    """Requirements that pip installs into an environment."""
+    (block,) = (one for one in yaml.safe_load(file.read_text())["dependencies"] if isinstance(one, dict))
+    return [Requirement(one) for one in block["pip"]]
 
 
 @cache
 def brought(file: Path) -> set[str]:
-    """Distributions that an environment brings: those that it pins, and all that these need."""
-    done: set[tuple[str, str]] = set()
-    waiting = [(name, "") for name in pins(file) if name not in NOT_OF_PYPI]
-    while waiting:
-        name, extra = one = waiting.pop()
-        if one not in done:
-            done.add(one)
-            for need in map(Requirement, requires(name) or []):
-                if not need.marker or need.marker.evaluate({"extra": extra}):
-                    waiting += [(canonicalize_name(need.name), wanted) for wanted in {"", *need.extras}]
-    return {name for name, _ in done}
+    """Distributions that an environment brings."""
+    return {canonicalize_name(one.name) for one in by_pip(file)}
 
 
 def make(file: Path, prefix: Path) -> None:
-    """Make an environment: links to its packages, and a Python that sees no others; `calls` lists what it ran."""
-    packages = prefix / "packages"
-    for folder in (packages, prefix / "bin"):
-        folder.mkdir(parents=True)
-    for name in sorted(brought(file)):
-        one = distribution(name)
-        for top in {path.parts[0] for path in one.files or []} - {"..", "__pycache__"}:
-            if not (packages / top).exists():
-                (packages / top).symlink_to(one.locate_file(top))
-    python = prefix / "bin/python"
-    python.write_text(PYTHON.format(calls=prefix / "calls", python=sys.executable, packages=packages))
-    python.chmod(0o755)
+    """Make an environment; `calls` lists what its Python ran."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", prefix], check=True)
+    listed = prefix / "requirements.txt"
+    listed.write_text("\n".join(map(str, by_pip(file))))
+    (real,) = (prefix / "bin").glob("python3.*")
+    spec = importlib.util.spec_from_file_location("install", ROOT / "workflow/install.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    words, variables = module.uv_options(module.pip_settings(), ["--no-deps", "-r", str(listed)])
+    words = [str(real) if word == sys.executable else word for word in words if word != "--compile-bytecode"]
+    uv = Path(sys.executable).with_name("uv")
+    subprocess.run([uv, *words], env=module.os.environ | variables, check=True)
+    (prefix / "bin/python").unlink()
+    (prefix / "bin/python").write_text(PYTHON.format(calls=prefix / "calls", python=real))
+    (prefix / "bin/python").chmod(0o755)
 
 
 def install(folder: Path) -> Path:

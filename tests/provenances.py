@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bolt.io.files import read_json, read_table, sha256
 from bolt.jobs.ledger import _jobs, _noted
+from bolt.workflow.stages import STAGES
 
 KEYS = {"stage", "command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device"}
 KEYS |= {"packages", "inputs", "outputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}
@@ -26,7 +27,7 @@ def check_provenance(folder: Path) -> set[str]:
         assert set(facts) >= KEYS, file
         assert facts["commit"] is None or len(facts["commit"]) == 40
         assert facts["wall_seconds"] > 0 and facts["cpu_seconds"] > 0 and facts["peak_memory_mb"] > 30, file
-        assert facts["command"].startswith(f"bolt {facts['stage'].replace('_', '-')} "), file
+        assert facts["command"].startswith(f"bolt {STAGES[facts['stage']].command} "), file
         assert any(name.endswith("config.yaml") for name in facts["inputs"]), file
         lost = [name for name, value in facts["inputs"].items() if value is None]
         assert lost == [], f"{file}: {lost}"

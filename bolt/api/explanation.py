@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bolt.config import nearest
 from bolt.io.errors import ConfigError
+from bolt.io.extras import name_extra
 from bolt.training.members import Member, predict_each
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def explain(model: Any, x: Any, target: Any = None, *, n_landmarks: int = 5) -> 
 
 def explain_members(model: Any, series: NDArray[np.floating], position: int, n_landmarks: int) -> ScanExplanation:
     """Explain a class, by its position, for a z-scored (T, R) series: the average over models, see `explain`."""
-    from bolt.explain.one_scan import explain_scan
+    with name_extra():
+        from bolt.explain.one_scan import explain_scan
 
     require_importance(model)
     return explain_scan([explained_model(member) for member in model.members_], series, position, n_landmarks)

@@ -12,6 +12,7 @@ from bolt.api.estimators import estimator_class
 from bolt.api.saved import ABOUT, FORMAT, NOT_SETTINGS
 from bolt.config import Model
 from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.extras import name_extra
 from bolt.io.files import read_json
 from bolt.training.members import Member, load_member
 from bolt.training.outputs import checked_info
@@ -117,11 +118,9 @@ def _estimator(members: list[Member], folder: Path, classes: Any, model: Any, se
 
 def _downloaded(name: str) -> Path:
     """Download a model from the Hugging Face hub; return its folder in the hub's cache."""
-    try:
+    with name_extra():
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-    except ImportError:
-        raise ConfigError("the hub's package is missing", hint="pip install 'bolt-fmri[hub]'") from None
     patterns = ["*.json", "*.yaml", "*.tsv", "*.safetensors", "README.md"]  # nothing that could be run
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))

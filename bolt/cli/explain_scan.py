@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ from bolt.atlases.labels import LABEL_COLUMNS, load_labels
 from bolt.config import Paths, load_config
 from bolt.explain.given_scan import GivenScan, ModelAtlas, find_atlas, read_scan, target_of
 from bolt.explain.maps import paint, write_map
-from bolt.explain.one_scan import ScanExplanation
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import write_json, write_table
 from bolt.jobs.provenance import provenance
@@ -31,6 +30,9 @@ from bolt.packs.pack import Pack, read_pack
 from bolt.packs.sources import subject_of
 from bolt.report.pages.one_scan import write_one_scan
 from bolt.training.members import predict_each
+
+if TYPE_CHECKING:
+    from bolt.explain.one_scan import ScanExplanation
 
 log = logging.getLogger("bolt")
 

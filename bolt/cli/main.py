@@ -20,6 +20,7 @@ from bolt import __version__
 from bolt.cli.command_table import COMMANDS, overview
 from bolt.io.credentials import Masked, show_exception, without_credentials
 from bolt.io.errors import FINAL, BoltError, MemoryShortage
+from bolt.io.extras import name_extra
 from bolt.io.places import refuse_other_planner
 from bolt.workflow.stage import OF_RUN, Stage
 from bolt.workflow.stages import STAGES
@@ -49,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     wait_for_job()
     try:
         refuse_other_planner()
-        return commands.run(options)
+        with name_extra():
+            return commands.run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         if getattr(options, "stage", None) not in FETCHING and not isinstance(error, MemoryShortage):

@@ -267,7 +267,7 @@ def _read_mat(path: Path) -> np.ndarray:
         variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
     except NotImplementedError:
         raise DataError(".mat version 7.3 (HDF5) is not supported", where=path, hint=hint) from None
-    except (ValueError, MatReadError, OSError) as error:
+    except (ValueError, IndexError, MatReadError, OSError) as error:
         raise DataError(f"not a readable .mat file ({error})", where=path, hint=hint) from None
     if len(variables) != 1:
         raise DataError(f"contains {len(variables)} variables: {', '.join(sorted(variables))}", where=path, hint=hint)

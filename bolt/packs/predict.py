@@ -18,7 +18,7 @@ from bolt.packs.known import KNOWN, TRAINED, Known, known_scans
 from bolt.packs.pack import Pack
 from bolt.packs.sources import NewScans, Wanted
 from bolt.series.connectivity import connectivity
-from bolt.series.native_space import NATIVE
+from bolt.series.parcellate import NATIVE
 from bolt.training.members import predict_each
 
 log = logging.getLogger(__name__)

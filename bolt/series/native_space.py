@@ -28,11 +28,8 @@ from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.timing import read_slice_times, slice_timed
 from bolt.series.denoise import choose_confounds
-from bolt.series.parcellate import Parcellated, Scan, finish, read_mask
+from bolt.series.parcellate import NATIVE, Parcellated, Scan, finish, read_mask
 from bolt.series.rois import RoiVoxels, average, locate
-
-NATIVE = "native"
-"""Name of the space of native series."""
 
 
 @dataclass(frozen=True)

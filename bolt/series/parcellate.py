@@ -28,6 +28,8 @@ from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, 
 
 MNI = 4
 """NIfTI's code of coordinates in MNI space."""
+NATIVE = "native"
+"""Name of the space of series in the scan's own voxels."""
 ASSUMED = "assumed"
 """Name of a space that neither the image nor its atlas declares."""
 

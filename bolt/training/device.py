@@ -19,7 +19,9 @@ from torch import Tensor
 from bolt.io.errors import ConfigError
 
 log = logging.getLogger("bolt")
-_FLOAT32: Any = torch.backends  # its `fp32_precision` is that of all three; not in its type
+_BACKENDS: Any = torch.backends
+# `fp32_precision` of the first is that of all since torch 2.13; none is in its type
+_FLOAT32 = (_BACKENDS, _BACKENDS.cuda.matmul, _BACKENDS.cudnn.conv, _BACKENDS.cudnn.rnn)
 _DETERMINISTIC: Any = torch.utils.deterministic
 _PLACES: list[IO[str]] = []
 
@@ -69,7 +71,8 @@ def compute_exactly() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     _DETERMINISTIC.fill_uninitialized_memory = False  # it finds reads of such memory, and takes time
-    _FLOAT32.fp32_precision = "ieee"
+    for place in _FLOAT32:
+        place.fp32_precision = "ieee"
 
 
 def has_tensor_float(device: torch.device) -> bool:
@@ -80,12 +83,14 @@ def has_tensor_float(device: torch.device) -> bool:
 @contextmanager
 def tensor_float(enabled: bool) -> Iterator[None]:
     """Let a GPU compute products of float32 matrices, convolutions and recurrent layers in TensorFloat-32."""
-    before = _FLOAT32.fp32_precision
-    _FLOAT32.fp32_precision = "tf32" if enabled else before
+    before = [place.fp32_precision for place in _FLOAT32]
     try:
+        for place in _FLOAT32 if enabled else ():
+            place.fp32_precision = "tf32"
         yield
     finally:
-        _FLOAT32.fp32_precision = before
+        for place, precision in zip(_FLOAT32, before, strict=True):
+            place.fp32_precision = precision
 
 
 @cache

@@ -14,6 +14,7 @@ from bolt.datasets.institutions import similar_sites_note
 from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.io.disk_space import free_bytes, gigabytes, require_space
 from bolt.io.errors import BoltError, ConfigError
+from bolt.io.extras import refuse_other_versions
 from bolt.io.text import shorten_list
 from bolt.preprocess.templates import PHANTOM_SPACE
 from bolt.workflow.checks import carried_atlases
@@ -73,6 +74,7 @@ class Readiness:
 def readiness(run: Run) -> Readiness:
     """Return what a run would find; nothing is written, downloaded or computed."""
     ready = Readiness()
+    ready.make(refuse_other_versions)
     for check in checks(run):
         ready.make(check)
     for part in (_data, _models, _atlases, _templates, _resources):

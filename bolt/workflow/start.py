@@ -13,6 +13,7 @@ from bolt.config import Model, Row
 from bolt.config.own_files import with_own_files
 from bolt.experiments.checks import check_choices, check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
+from bolt.io.extras import name_extra
 from bolt.io.files import read_yaml
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path, use_writable_folders
 from bolt.jobs.limits import LIMITED
@@ -50,19 +51,24 @@ def start(
         What the command line asks for; without any, everything: of a dataset without a label, its series.
     """
     try:
-        run, notes = read_run(raw, configfiles, targets)
-        use_writable_folders(run.layout.work)
-        if not checked:
-            for note in (*notes, *run.notes, *carried_atlases(run.study)):
-                print(note, file=sys.stderr)
-            for check in checks(run):
-                check()
-            if note := check_choices(run.config, _rows_asked_for(run, targets)):
-                print(note, file=sys.stderr)
-        return run
+        with name_extra():
+            return _started(raw, configfiles, targets, checked)
     except BoltError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
+
+
+def _started(raw: dict[str, Any], configfiles: Sequence[str | Path], targets: Collection[str], checked: bool) -> Run:
+    run, notes = read_run(raw, configfiles, targets)
+    use_writable_folders(run.layout.work)
+    if not checked:
+        for note in (*notes, *run.notes, *carried_atlases(run.study)):
+            print(note, file=sys.stderr)
+        for check in checks(run):
+            check()
+        if note := check_choices(run.config, _rows_asked_for(run, targets)):
+            print(note, file=sys.stderr)
+    return run
 
 
 def read_run(

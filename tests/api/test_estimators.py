@@ -435,7 +435,7 @@ def test_a_hub_is_asked_only_when_told_to(fitted, tmp_path, monkeypatch):
     with pytest.raises(BoltError, match="cannot be downloaded .404.*Check the name"):
         bolt.load("no/such", hub=True)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ConfigError, match="the hub's package is missing"):
+    with pytest.raises(ConfigError, match="the package 'huggingface_hub' is missing"):
         bolt.load("someone/model", hub=True)
 
 

@@ -29,7 +29,9 @@ def change(bids, column, values):
     table.to_csv(path, sep="\t", index=False)
 
 
-@pytest.mark.parametrize("code", ["NA", "NaN", "N/A", "nan", "-9999", "-9999.0", "-99", "unknown", "?", "#VALUE!", "-", "<NA>", " NA "])
+@pytest.mark.parametrize(
+    "code", ["NA", "NaN", "N/A", "nan", "-9999", "-9999.0", "-99", "unknown", "?", "#VALUE!", "-", "<NA>", " NA "]
+)
 def test_codes_of_missing_values_are_no_classes_sites_or_ages(tmp_path, caplog, code):
     bids = write_bids(tmp_path, 6)
     change(bids, "diagnosis", [code])

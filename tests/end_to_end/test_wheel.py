@@ -137,7 +137,7 @@ def test_commands_find_configuration_and_atlases(installed):
     assert installed.bolt("where").strip() == f"{installed.package}/_project"
     for command, names in (("models", known("model")), ("atlases", known_atlases())):
         table = installed.bolt(command)
-        assert all(f"\n| `{name}` |" in table for name in names)
+        assert all(f"\n{name}: " in f"\n{table}" for name in names)
     assert list(installed.here.iterdir()) == []
 
 
@@ -152,7 +152,7 @@ def test_an_image_is_parcellated(installed, tmp_path):
 
 
 def test_the_phantoms_workflow_is_planned_with_the_default_profile(installed):
-    done = installed.snakemake("--dry-run")
+    done = installed.snakemake("--dry-run", "--configfile", installed.package / "_project/config/config.yaml")
     assert done.returncode == 0, done.stderr
     assert f"workflow specific profile {installed.package}/_project/profiles/default" in done.stderr
     assert "A complete run: 24 scans" in done.stderr + done.stdout

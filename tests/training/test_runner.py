@@ -32,7 +32,7 @@ from bolt.models.bolt import BolT
 from bolt.models.braingnn import BrainGNN
 from bolt.models.registry import crops_alike, inputs_of
 from bolt.series.cache import SeriesCache
-from bolt.training import checkpoint, loop, prediction, runner
+from bolt.training import checkpoint, device, loop, prediction, runner
 from bolt.training.checkpoint import RESUME, ResumeFile
 from bolt.training.prediction import Pool, Scans
 from bolt.training.roles import fold_table
@@ -242,14 +242,19 @@ def test_tf32_is_for_gpus_only(finished, toy, tmp_path, monkeypatch):
     )
 
 
-def test_tf32_is_used_by_matrices_convolutions_and_recurrent_layers_within_a_step_alone(monkeypatch):
-    backends = torch.backends
-    monkeypatch.setattr(backends, "fp32_precision", "ieee")  # as `device_of` sets it on a GPU
-    precisions = lambda: {b.fp32_precision for b in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)}  # noqa: E731
-    assert precisions() == {"ieee"}
-    with loop.tensor_float(True):
-        assert precisions() == {"tf32"}
-    assert precisions() == {"ieee"}
+def test_tf32_is_used_by_matrices_convolutions_and_recurrent_layers_within_a_step_alone():
+    before = [place.fp32_precision for place in device._FLOAT32]
+    precisions = lambda: {place.fp32_precision for place in device._FLOAT32}  # noqa: E731
+    try:
+        device.compute_exactly()
+        assert precisions() == {"ieee"}
+        with loop.tensor_float(True):
+            assert precisions() == {"tf32"}
+        assert precisions() == {"ieee"}
+    finally:
+        torch.use_deterministic_algorithms(False)
+        for place, precision in zip(device._FLOAT32, before, strict=True):
+            place.fp32_precision = precision
 
 
 def test_gradients_are_clipped(toy, tmp_path, monkeypatch):

@@ -8,14 +8,13 @@ import pytest
 from bolt.config import ROOT
 
 CONDA = """#!/bin/sh
-echo "${{CONDA_OVERRIDE_CUDA-unset}} $CONDA_SUBDIR $*" >> {calls}
-echo "  - conda-forge/linux-64::pytorch=2.13.0=cpu"
+echo "$CONDA_SUBDIR $*" >> {calls}
 exit {status}
 """
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_every_file_is_solved_with_and_without_a_gpu(tmp_path, status):
+def test_every_file_is_solved(tmp_path, status):
     """One that cannot be made ends the check."""
     conda = tmp_path / "conda"
     conda.write_text(CONDA.format(calls=tmp_path / "calls", status=status))
@@ -25,6 +24,5 @@ def test_every_file_is_solved_with_and_without_a_gpu(tmp_path, status):
     assert done.returncode == status
     calls = [line.split(" ") for line in (tmp_path / "calls").read_text().splitlines()]
     files = ["environment.yml", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "workflow/envs").glob("*.yaml"))]
-    asked = [(call[0], call[-1]) for call in calls]
-    assert asked == [(cuda, file) for cuda in ("", "12.9", "13.0") for file in files][: None if status == 0 else 1]
-    assert all("--dry-run" in call and call[1] == "linux-64" for call in calls)
+    assert [call[-1] for call in calls] == files[: None if status == 0 else 1]
+    assert all("--dry-run" in call and call[0] == "linux-64" for call in calls)

@@ -58,4 +58,4 @@ def test_parcellations_are_joined_and_a_bad_scan_harms_no_other(config, tmp_path
     assert len(read_table(results / "scans.tsv")) == 12
     excluded = read_table(results / "exclusions.tsv")
     assert excluded.scan_id.tolist() == ["sub-100201_task-EMOTION_dir-LR"] and excluded.stage.tolist() == ["parcellate"]
-    assert len(read_table(results / "cache/dosenbach160/ready/index.tsv")) == 11
+    assert len(read_table(results / "cache/dosenbach160/MNI152NLin6Asym-none/index.tsv")) == 11

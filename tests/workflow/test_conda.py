@@ -29,6 +29,7 @@ def test_rules_run_in_the_environments_that_their_files_name(tmp_path, path):
         assert re.findall(r"-m bolt (\w+)", called.read_text()) == commands
 
 
+@pytest.mark.slow
 def test_such_environments_hold_their_pins_and_not_the_package(tmp_path):
     """Otherwise the test above would prove nothing."""
     look = "import importlib.util as u; print([one for one in ('ants', 'torch', 'bolt') if u.find_spec(one)])"

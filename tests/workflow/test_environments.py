@@ -125,7 +125,16 @@ def test_environment_of_a_rule_holds_what_it_imports(rule):
 def test_environments_pin_nothing_that_no_rule_imports(environment):
     commands = {command for where, command in rules().values() if where == environment}
     imported = set().union(*(providers(package) for command in commands for package in packages_of(command)))
-    assert set(conda.pins(environment_file(environment))) - imported <= conda.NOT_OF_PYPI
+    lines = (ROOT / f"workflow/envs/{environment}.in").read_text().splitlines()
+    assert {line for line in lines if not line.startswith("#")} <= imported
+
+
+def test_the_launching_environment_holds_what_the_snakefile_imports():
+    snakefile = (ROOT / "Snakefile").read_text()
+    modules = re.findall(r"^from (bolt[\w.]*) import", snakefile, re.MULTILINE)
+    there = conda.brought(ROOT / "environment.yml")
+    for package in sorted(walk(*modules, lazily=False)):
+        assert providers(package) & there, f"the Snakefile imports {package}, which environment.yml lacks"
 
 
 def test_every_environment_is_used():

@@ -1,51 +1,46 @@
-"""The files of conda environments are well formed, and their pins are the project's."""
+"""The files of conda environments are well formed, and hold the locked versions of what they need."""
 
 import re
 import subprocess
 import sys
-import tomllib
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from bolt.config import ROOT
 from tests import conda
+from tests.workflow.test_requirements import closure, locked
 
-ENVIRONMENTS = [ROOT / "environment.yml", *sorted((ROOT / "workflow/envs").glob("*.yaml"))]
-
-
-def project_pins() -> dict[str, str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    listed = project["dependencies"] + project["optional-dependencies"]["test"]
-    return dict(re.fullmatch(r"([\w.-]+)==([\w.]+)", pin).groups() for pin in listed)
+ENVIRONMENTS = {"launch": ROOT / "environment.yml"}
+ENVIRONMENTS |= {path.stem: path for path in sorted((ROOT / "workflow/envs").glob("*.yaml"))}
+MACHINE = {"python_version": "3.11", "python_full_version": "3.11.9", "sys_platform": "linux", "os_name": "posix"}
+MACHINE |= {"platform_machine": "x86_64", "platform_system": "Linux"}
 
 
-@pytest.mark.parametrize("path", ENVIRONMENTS, ids=lambda path: path.name)
-def test_environments_are_as_conda_reads_them(path):
-    """Snakemake copies the files of rules away: a path in one would lead nowhere."""
-    data = yaml.safe_load(path.read_text())
-    assert set(data) - {"name"} == {"channels", "dependencies"}
-    bioconda = ["bioconda"] if any("snakemake" in str(one) for one in data["dependencies"]) else []
-    assert data["channels"] == ["conda-forge", *bioconda, "nodefaults"]
-    *by_conda, pip, by_pip = data["dependencies"]
-    assert pip == "pip" and set(by_pip) == {"pip"}
-    for specs in (by_conda, by_pip["pip"]):
-        names = [re.match(r"[a-z][a-z0-9-]*", one)[0] for one in specs if not one.startswith("python=")]
-        assert names == sorted(set(names))
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_environments_are_as_conda_reads_them(name):
+    """Conda brings nothing that moves. Snakemake copies the files of rules away: a path in one would lead nowhere."""
+    data = yaml.safe_load(ENVIRONMENTS[name].read_text())
+    assert set(data) - {"name"} == {"channels", "dependencies"} and data["channels"] == ["conda-forge", "nodefaults"]
+    *by_conda, by_pip = data["dependencies"]
+    assert by_conda == ["python=3.11", *(["cxx-compiler"] if name == "learning" else []), "pip"]
+    assert all(re.match(r"[a-z0-9-]+==[\w.]+( ;.*)?$", one) for one in by_pip["pip"])
 
 
-@pytest.mark.parametrize("path", ENVIRONMENTS, ids=lambda path: path.name)
-def test_conda_pins_equal_the_projects(path):
-    pins, project = conda.pins(path), project_pins()
-    assert pins.pop("python") == "3.11"
-    pins.pop("cxx-compiler", None)  # pip brings none
-    assert {name: project.get(name) for name in pins} == pins
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_environments_hold_the_locked_versions_of_all_that_they_need(name):
+    lines = (ROOT / f"workflow/envs/{name}.in").read_text().splitlines()
+    direct = [Requirement(line) for line in lines if not line.startswith("#")]
+    there = {one.name: str(one.specifier) for one in conda.by_pip(ENVIRONMENTS[name]) if applies(one)}
+    assert set(there) == set(closure(direct, MACHINE)), "run `make lock`"
+    known = {name: str(one.specifier) for name, one in locked("requirements.txt").items()}
+    known["torch"] = (ROOT / "requirements-torch.txt").read_text().split("torch")[-1].strip()
+    assert {package: known[package] for package in there} == there
 
 
-def test_launching_environment_holds_all_dependencies():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    direct = {pin.split("==")[0] for pin in project["dependencies"]}
-    assert direct <= set(conda.pins(ROOT / "environment.yml"))
+def applies(one: Requirement) -> bool:
+    return one.marker is None or one.marker.evaluate(MACHINE)
 
 
 def test_a_command_imports_what_its_own_stage_needs():
