@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import chdir
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,6 +28,7 @@ from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import ConfigError, DataError
+from bolt.io.extras import name_extra
 from bolt.io.files import read_table
 from bolt.io.places import use_writable_folders
 from bolt.workflow.lock import SHARED
@@ -147,6 +149,9 @@ def call_workflow(
     folder: Path, configuration: Path, arguments: Sequence[str], cores: int | None, *, shared: bool = False
 ) -> int:
     """Call Snakemake in a folder, and return its exit status; all cores by default."""
+    with name_extra():
+        if find_spec("snakemake") is None:
+            raise ModuleNotFoundError(name="snakemake")
     use_writable_folders(folder / "work")
     command = [sys.executable, "-m", "snakemake", *arguments, "--snakefile", str(ROOT / "Snakefile")]
     command += ["--directory", str(folder), "--configfile", str(configuration.resolve())]

@@ -109,6 +109,12 @@ def test_some_participants_are_made_beside_others(bids, tmp_path, called, monkey
     assert all(env[run_app.SHARED] == "1" for _, env in called)
 
 
+def test_snakemake_that_is_missing_is_named(bids, tmp_path, called, capsys, monkeypatch):
+    monkeypatch.setattr(run_app, "find_spec", lambda name: None)
+    assert run(bids, tmp_path / "out", "participant") == 2 and not called
+    assert "the package 'snakemake' is missing. pip install 'bolt-fmri[workflow]'" in said(capsys)
+
+
 def test_participants_without_a_usable_scan_are_named(bids, tmp_path, called, capsys, caplog):
     index_of(tmp_path / "out", sub02="no T1w image")
     assert run(bids, tmp_path / "out", "participant", "--participant-label", "02") == 2
