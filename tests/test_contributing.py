@@ -4,12 +4,13 @@ import re
 
 import yaml
 
+import bolt
 from bolt import config as configuration
 from bolt.atlases.description import ATLASES
 from bolt.cli.main import main
 from bolt.cli.model_table import END, START, model_row, model_table
 from bolt.config import ROOT, Model
-from bolt.io.files import read_table
+from bolt.io.files import read_table, read_yaml
 from bolt.models import registry
 from bolt.training.runner import Training, train_folds
 from tests.training.test_runner import DATASET, write_toy
@@ -74,3 +75,7 @@ def test_every_command_of_the_readme_is_one_the_makefile_or_cli_knows():
     for path in paths:
         if "my_study" not in path:
             assert (ROOT / path).is_file(), path
+
+
+def test_the_citation_names_this_version():
+    assert read_yaml(ROOT / "CITATION.cff")["version"] == bolt.__version__
