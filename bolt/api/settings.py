@@ -47,7 +47,7 @@ def parameters_of(model: Model) -> dict[str, Any]:
     -------
     dict
         Keys of ``hyper``; of ``training``, unless the model is fitted at once; those that apply of ``covariates``,
-        ``connectivity``, ``fisher_z``, ``harmonise`` and ``unseen_site``; then those of `OfEstimator`.
+        ``connectivity``, ``fisher_z``, ``harmonise``, ``preserve`` and ``unseen_site``; then those of `OfEstimator`.
     """
     training = model.training.model_dump() if has_epochs(model.model) else {}
     own = {name: getattr(model, name) for name in _own_keys(model)}
@@ -99,4 +99,4 @@ def _own_keys(model: Model) -> list[str]:
     inputs, at_once = inputs_of(model.model), fitted_at_once(model.model)
     keys = ["covariates"] if default_of(model.model, "n_covariates", None) is not None else []
     keys += ["connectivity"] if inputs == "connectivity" else []
-    return keys + (["fisher_z", "harmonise", "unseen_site"] if at_once and inputs == "connectivity" else [])
+    return keys + (["fisher_z", "harmonise", "preserve", "unseen_site"] if at_once and inputs == "connectivity" else [])

@@ -18,6 +18,7 @@ LATER_KEYS: tuple[tuple[str, str, Any], ...] = (
     ("", "by_fold", {}),
     ("", "by_dataset", {}),
     ("", "members", []),
+    ("", "preserve", []),
     ("training", "batches", "shuffled"),
     ("training", "label_smoothing", 0.0),
     ("training", "average_weights", 0.0),
@@ -145,6 +146,9 @@ class Model(Keys):
     covariates: list[str] = Field([], description="columns of the scan table as additional inputs: age, sex, site, …")
     fisher_z: bool = Field(False, description="connectivity models: Fisher z of the correlations")
     harmonise: Literal["combat", "means"] | None = Field(None, description="connectivity models: remove site effects")
+    preserve: list[str] = Field(
+        [], description="combat: columns of the scan table whose linear effects are kept: age, sex, …"
+    )
     unseen_site: Literal["refuse", "pooled"] = Field(
         "refuse", description="test scans of a site without training scans"
     )
@@ -178,8 +182,9 @@ class Model(Keys):
 
     @model_validator(mode="after")
     def _different_covariates(self) -> Model:
-        if len(set(self.covariates)) != len(self.covariates):
-            raise ValueError("'covariates' has duplicate entries")
+        for key in ("covariates", "preserve"):
+            if len(set(getattr(self, key))) != len(getattr(self, key)):
+                raise ValueError(f"'{key}' has duplicate entries")
         return self
 
     @property

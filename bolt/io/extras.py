@@ -13,7 +13,6 @@ EXTRAS = {
     "workflow": ("snakemake", "snakemake_interface_executor_plugins"),
     "s3": ("boto3", "botocore"),
     "search": ("optuna",),
-    "combat": ("combatlearn",),
     "explain": ("captum",),
     "hub": ("huggingface_hub",),
 }

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 PACKAGES = (
-    *("antspyx", "combatlearn", "nibabel", "nilearn", "nipype", "numpy"),
+    *("antspyx", "nibabel", "nilearn", "nipype", "numpy"),
     *("pandas", "scikit-learn", "snakemake", "torch"),
 )
 

@@ -43,6 +43,8 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
             raise wrong(f"'harmonise' {takes}", f"Remove it{reason}")
         if model.fisher_z:
             raise wrong(f"'fisher_z' {takes}", "Remove it")
+    if model.preserve and model.harmonise != "combat":
+        raise wrong("'preserve' names what ComBat keeps", "Set 'harmonise: combat', or remove 'preserve'")
     if needs_correlations(model.model) and (model.harmonise or model.fisher_z):
         key = "harmonise" if model.harmonise else "fisher_z"
         raise wrong(f"'{key}' makes no correlation matrices, which '{model.model}' needs", "Remove it, or use 'ridge'")
@@ -115,7 +117,7 @@ def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> 
 
     for member in model.members:
         check_covariates(member, dataset, columns)
-    for name in model.covariates:
+    for name in [*model.covariates, *model.preserve]:
         source = getattr(dataset, name) if name in NAMED_BY_DATASET else name
         if name == "label" or dataset.label in (name, source):
             raise wrong(f"'{name}' is the label itself", "Remove it: the model would read what it should predict")
@@ -147,7 +149,7 @@ def check_covariate_values(models: Iterable[Model], scans: pd.DataFrame) -> None
     """
     later = () if (scans["kind"] == "series").all() else MEASURED_LATER
     for part in [part for model in models for part in model.parts]:
-        for name in part.covariates:
+        for name in [*part.covariates, *part.preserve]:
             if name not in later and name in scans and scans[name].isna().all():
                 raise DataError(
                     f"no scan has a value of '{name}'",

@@ -34,6 +34,7 @@ from bolt.training.roles import Training, fold_table
 from bolt.training.targets import Classes, fit_target
 
 log = logging.getLogger(__name__)
+SITE_ARRAYS = ("scale", "offset", "effects")
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Trained:
         Harmonisation of sites, if configured.
     info : dict
         Contents of ``checkpoint.json``: model (the configuration), fold, seed, n_rois, classes, rois, covariates and,
-        when saved, sites.
+        with harmonisation, preserved and, when saved, sites.
     """
 
     model: FeatureModel
@@ -67,13 +68,19 @@ class Trained:
             features = Covariates(self.info["covariates"]).encode(scans)
         else:
             features = connectivity_of(cache, ids, fisher_z=self.info["model"]["fisher_z"])
-        return self.probabilities(features, scans["site"])
+        return self.probabilities(features, scans)
 
-    def probabilities(self, features: NDArray[np.float32], sites: pd.Series) -> NDArray[np.float64]:
-        """Predict class probabilities from connectivity or encoded covariates, (n, F), and the scans' sites."""
-        if self.site_effects is not None:
-            features = self.site_effects.apply(features, sites, pooled=self.info["model"]["unseen_site"] == "pooled")
-        return self.model.probabilities(features)
+    def probabilities(self, features: NDArray[np.float32], scans: pd.DataFrame) -> NDArray[np.float64]:
+        """Predict class probabilities from connectivity or encoded covariates, (n, F), and the scans' rows."""
+        return self.model.probabilities(self.harmonised(features, scans))
+
+    def harmonised(self, features: NDArray[np.float32], scans: pd.DataFrame) -> NDArray[np.float32]:
+        """Remove the effects of the scans' sites, if that is configured."""
+        if self.site_effects is None:
+            return features
+        kept = Covariates(self.info["preserved"]).encode(scans)
+        pooled = self.info["model"]["unseen_site"] == "pooled"
+        return self.site_effects.apply(features, scans["site"], kept, pooled=pooled)
 
 
 def train_features(
@@ -207,7 +214,7 @@ def learn(
     covariates = Covariates.fit(table[train], model.covariates)
     if vectors is None:
         vectors = covariates.encode(table)
-    inputs, sites = vectors[train], table["site"][train]
+    inputs = vectors[train]
     if model.connectivity == "crop":
         random = np.random.default_rng([training.seed, training.fold])
         inputs = connectivity_of_crops(series, table.index[train].tolist(), crop, random, fisher_z=model.fisher_z)
@@ -217,11 +224,14 @@ def learn(
     settings = with_covariates(model.hyper, len(covariates))
     trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **settings), None, info)
     if model.harmonise:
-        trained.site_effects = SiteEffects.fit(inputs, sites, model.harmonise)
-        inputs = trained.site_effects.apply(inputs, sites, pooled=model.unseen_site == "pooled")
+        preserved = Covariates.fit(table[train], model.preserve)
+        info["preserved"] = preserved.columns
+        kept = preserved.encode(table[train])
+        trained.site_effects = SiteEffects.fit(inputs, table["site"][train], model.harmonise, kept)
+        inputs = trained.harmonised(inputs, table[train])
     groups = table["group"].fillna(table["subject"])[train].to_numpy()
     trained.model.fit(inputs, target.encode(table)[train], groups, training.seed)
-    return trained, trained.probabilities(vectors, table["site"])
+    return trained, trained.probabilities(vectors, table)
 
 
 def save_trained(folder: Path, trained: Trained) -> None:
@@ -229,7 +239,7 @@ def save_trained(folder: Path, trained: Trained) -> None:
     arrays = {f"model.{name}": value for name, value in trained.model.state().items()}
     info = trained.info
     if trained.site_effects is not None:
-        arrays |= {"sites.scale": trained.site_effects.scale, "sites.offset": trained.site_effects.offset}
+        arrays |= {f"sites.{name}": getattr(trained.site_effects, name) for name in SITE_ARRAYS}
         info = info | {"sites": trained.site_effects.sites}
     with atomic(folder / "checkpoint.safetensors") as temporary:
         save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, temporary)
@@ -261,5 +271,5 @@ def load_trained(folder: str | Path) -> Trained:
         model.load_state({name.removeprefix("model."): a for name, a in arrays.items() if name.startswith("model.")})
         effects = None
         if "sites" in info:
-            effects = SiteEffects(info["sites"], arrays["sites.scale"], arrays["sites.offset"])
+            effects = SiteEffects(info["sites"], *(arrays[f"sites.{name}"] for name in SITE_ARRAYS))
     return Trained(model, effects, info)

@@ -58,6 +58,8 @@ def test_the_files_as_shipped_pass(tmp_path):
         (SVM, {"classes": None}, {}, "'svm' needs classes"),
         (SVM | {"harmonise": "combat"}, {"site": None}, {}, "needs sites"),
         (SVM | {"harmonise": "other"}, {}, {}, "'harmonise'"),
+        (SVM | {"harmonise": "means", "preserve": ["age"]}, {"site": "site", "age": "age"}, {}, "what ComBat keeps"),
+        (SVM | {"harmonise": "combat", "preserve": ["label"]}, {"site": "site"}, {}, "is the label itself"),
         ({"model": "tangent", "harmonise": "means"}, {"site": "site"}, {}, "'harmonise' makes no correlation matrices"),
         ({"model": "tangent", "fisher_z": True}, {}, {}, "'fisher_z' makes no correlation matrices"),
         (

@@ -164,6 +164,21 @@ def test_an_unseen_site_fails_the_fold_or_is_unchanged(tmp_path):
     assert error is None and (out / "predictions.tsv").is_file()
 
 
+def test_a_model_that_preserves_a_covariate_predicts_anew(tmp_path):
+    make_cache(tmp_path)
+    index = read_table(tmp_path / "cache/index.tsv", text=("label", "subject", "group"))
+    index["age"] = np.random.default_rng(1).uniform(20, 60, len(index))
+    index.to_csv(tmp_path / "cache/index.tsv", sep="\t", index=False, na_rep="n/a")
+    reseal(tmp_path / "cache")
+    with_age = dataset().model_copy(update={"age": "age"})
+    out, error = run(tmp_path, svm(harmonise="combat", preserve=["age"]), dataset=with_age)
+    assert error is None
+    trained, cache = load_trained(out), SeriesCache(tmp_path / "cache")
+    table = read_table(out / "predictions.tsv").set_index("scan_id").loc[cache.index["scan_id"]]
+    np.testing.assert_allclose(trained.predict(cache, range(len(cache.index)))[:, 0], table["p_A"], atol=1e-6)
+    assert trained.info["preserved"][0]["column"] == "age" and trained.site_effects.effects.any()
+
+
 def test_a_scan_outside_the_requested_folds_is_not_read(tmp_path):
     make_cache(tmp_path)
     folds = read_table(tmp_path / "folds.tsv")

@@ -87,7 +87,7 @@ def _ridge(model: Model, dataset: Dataset) -> str:
 def _logistic(model: Model, dataset: Dataset) -> str:
     return (
         f"{model.shown}, a logistic regression [@scikit_learn] (L2 penalty, C = {number(_setting(model, 'C'))}), did "
-        f"not read the ROI series: it was trained on {covariates_text(model)} alone."
+        f"not read the ROI series: it was trained on {covariates_text(model.covariates)} alone."
     )
 
 
@@ -111,7 +111,9 @@ def _ensemble(model: Model, dataset: Dataset) -> str:
 
 def _other(model: Model, dataset: Dataset) -> str:
     """Describe a model that users have added."""
-    inputs = covariates_text(model) if inputs_of(model.model) == "covariates" else _correlations(model, dataset)
+    inputs = (
+        covariates_text(model.covariates) if inputs_of(model.model) == "covariates" else _correlations(model, dataset)
+    )
     about = f" ({model.description})" if model.description else ""
     return f"{model.shown}{about} was trained on {inputs or 'labels alone'}."
 
@@ -147,10 +149,10 @@ def _harmonisation(model: Model) -> list[str]:
     if not model.harmonise:
         return []
     if model.harmonise == "combat":
+        kept = f"the effects of {covariates_text(model.preserve)} kept" if model.preserve else "without covariates"
         how = (
             "Site effects on the mean and variance of each correlation were removed with ComBat [@combat; "
-            f"@combat_connectivity] (combatlearn {versions().get('combatlearn', '')}), estimated in the training set "
-            "of each fold without labels or other covariates."
+            f"@combat_connectivity], estimated in the training set of each fold without labels, {kept}."
         )
     else:
         how = (

@@ -79,9 +79,9 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
-def covariates_text(model: Model) -> str:
-    """List the covariates of a model."""
-    return listed([COVARIATES.get(name, name) for name in model.covariates])
+def covariates_text(names: Sequence[str]) -> str:
+    """List covariates in words."""
+    return listed([COVARIATES.get(name, name) for name in names])
 
 
 def _setting(model: Model, name: str, otherwise: Any = None) -> Any:
@@ -128,7 +128,7 @@ def _parts(model: Model, found: Sequence[Mapping[str, Any]]) -> list[str]:
             "output was appended to the features that the classifier reads."
         )
     if model.covariates:
-        sentences.append(f"The classifier also received {covariates_text(model)}.")
+        sentences.append(f"The classifier also received {covariates_text(model.covariates)}.")
     return sentences
 
 

@@ -96,7 +96,7 @@ class Objective:
 
     def fingerprint(self, model: Model, spans: Mapping[str, Span]) -> str:
         """Identify everything that trials must share to belong to one search."""
-        facts = ["scan_id", "role", "label", "length", "group", "site", *model.covariates]
+        facts = ["scan_id", "role", "label", "length", "group", "site", *model.covariates, *model.preserve]
         scans = self.table[[name for name in dict.fromkeys(facts) if name in self.table]].to_csv(index=False)
         code = code_fingerprint("bolt.training.tuning.search", f"bolt.models.{model.model}")
         ranges = {name: span.model_dump(mode="json") for name, span in spans.items()}
