@@ -1,6 +1,7 @@
 """The example in CONTRIBUTING.md works, and the tables of models and atlases are complete."""
 
 import re
+import subprocess
 
 import yaml
 
@@ -77,5 +78,19 @@ def test_every_command_of_the_readme_is_one_the_makefile_or_cli_knows():
             assert (ROOT / path).is_file(), path
 
 
-def test_the_citation_names_this_version():
-    assert read_yaml(ROOT / "CITATION.cff")["version"] == bolt.__version__
+def test_a_tag_is_released_only_as_the_version_that_all_files_name(tmp_path):
+    steps = read_yaml(ROOT / ".github/workflows/release.yml")["jobs"]["release"]["steps"]
+    (check,) = (step["run"] for step in steps if step.get("name") == "The tag is the version")
+    for name in ("bolt/__init__.py", "CITATION.cff", "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+
+    def released(tag: str) -> bool:
+        return subprocess.run(["bash", "-ec", check], cwd=tmp_path, env={"GITHUB_REF_NAME": tag}).returncode == 0
+
+    assert released(f"v{bolt.__version__}") and not released("v99.0.0")
+    for name in ("CITATION.cff", "CHANGELOG.md"):
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text.replace(bolt.__version__, "98.0.0"))
+        assert not released(f"v{bolt.__version__}")
+        (tmp_path / name).write_text(text)
