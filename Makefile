@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 INSTALL := $(BIN)/python workflow/install.py
 LOCKED := $(INSTALL) --require-hashes --no-deps
-COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes --no-annotate \
+COMPILE := $(BIN)/uv pip compile --quiet $(UPGRADE) --universal --fork-strategy fewest --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --no-emit-package torch
 
 # Where Python may not write bytecode, each of the hundreds of processes would compile bolt/ anew.
@@ -84,7 +84,7 @@ schemas: $(VENV)/.installed
 	$(BIN)/python -c 'from bolt.config import ROOT, schemas; from bolt.io.files import write_json; \
 	[write_json(schema, ROOT / f"config/schemas/{name}.json") for name, schema in schemas().items()]'
 
-# Versions change only where pyproject.toml requires it; to update all, delete requirements.txt and requirements-test.txt first.
+# Versions change only where pyproject.toml requires it; `make lock UPGRADE=--upgrade` takes the newest that fit together.
 lock: $(VENV)/.installed
 	$(COMPILE) --output-file requirements.txt --extra all --constraints requirements-torch.txt pyproject.toml
 	echo uv==0.13.9 | $(COMPILE) --output-file requirements-install.txt -
