@@ -1,4 +1,4 @@
-"""Sizes and energy on which estimates are based: the keys of `config/costs.yaml`."""
+"""Sizes on which estimates are based: the keys of `config/costs.yaml`."""
 
 from __future__ import annotations
 
@@ -25,22 +25,12 @@ class MegabytesPerScan(Keys):
     series: NonNegativeFloat = Field(description="per atlas: series, and their share of the cache")
 
 
-class EnergyCosts(Keys):
-    """Assumptions behind the ledger's estimate of energy."""
-
-    watts_per_core: NonNegativeFloat
-    watts_per_gpu: NonNegativeFloat
-    watts_per_gigabyte: NonNegativeFloat
-    overhead: NonNegativeFloat = Field(description="factor for cooling and losses in supply")
-
-
 class Costs(Keys):
-    """Sizes and energy on which estimates are based: `config/costs.yaml`."""
+    """Sizes on which estimates are based: `config/costs.yaml`."""
 
     abide_megabytes: AbideMegabytes
     hcp_megabytes_per_volume: NonNegativeFloat
     megabytes_per_scan: MegabytesPerScan
-    energy: EnergyCosts
 
 
 def load_costs() -> Costs:

@@ -1,4 +1,4 @@
-"""The ledger: what all jobs cost in time, memory and energy, from benchmark files and provenance."""
+"""The ledger: what all jobs cost in time and memory, from benchmark files and provenance."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bolt.config import ROOT
-from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_yaml, write_table
+from bolt.io.errors import DataError
+from bolt.io.files import write_table
 from bolt.jobs.benchmark_files import Benchmark, read_benchmark
 
 log = logging.getLogger("bolt")
 
 HOUR, GIGABYTE = 3600.0, 1e9
-SUMS = ["jobs", "retries", "wall_hours", "cpu_hours", "gpu_hours", "read_gb", "written_gb", "kwh"]
+SUMS = ["jobs", "retries", "wall_hours", "cpu_hours", "gpu_hours", "read_gb", "written_gb"]
 
 
 class JobCost(NamedTuple):
@@ -39,58 +37,19 @@ class JobCost(NamedTuple):
         return path[1] if path else None
 
 
-@dataclass(frozen=True)
-class Energy:
-    """Assumptions behind the estimate of energy: `energy` in ``config/costs.yaml``."""
-
-    watts_per_core: float
-    watts_per_gpu: float
-    watts_per_gigabyte: float
-    overhead: float
-
-    @classmethod
-    def assumed(cls) -> Energy:
-        """Read the assumptions from ``config/costs.yaml``."""
-        place = ROOT / "config/costs.yaml"
-        try:
-            return cls(**{key: float(value) for key, value in read_yaml(place)["energy"].items()})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            hint = f"Give a number for each of {', '.join(cls.__dataclass_fields__)}"
-            raise ConfigError(f"'energy' is not usable ({error})", where=place, hint=hint) from None
-
-    def kwh(self, cpu_hours: float, gpu_hours: float, gigabyte_hours: float) -> float:
-        """Return the energy in kWh."""
-        watt_hours = cpu_hours * self.watts_per_core + gpu_hours * self.watts_per_gpu
-        return (watt_hours + gigabyte_hours * self.watts_per_gigabyte) * self.overhead / 1000
-
-    def __str__(self) -> str:
-        return (
-            f"{self.watts_per_core:g} W per busy core, {self.watts_per_gpu:g} W per GPU, {self.watts_per_gigabyte:g} W "
-            f"per gigabyte of memory, times {self.overhead:g} for cooling and losses"
-        )
-
-
-def columns(energy: Energy | None = None) -> dict[str, str | dict[str, str]]:
-    """Return the columns of the ledger with their descriptions; `energy` is that of the shipped file if not given."""
-    energy = energy or Energy.assumed()
-    return {
-        "dataset": "Dataset of the run",
-        "stage": "Rule of the workflow",
-        "model": "Model and hash of its configuration; n/a for stages before models",
-        "jobs": "Jobs with a result or a recorded failure; repeated jobs count once",
-        "retries": "Crashed attempts at these jobs; their time is unknown",
-        "wall_hours": {"Description": "Wall time of each job, summed", "Units": "h"},
-        "cpu_hours": {"Description": "Processor time", "Units": "h"},
-        "gpu_hours": {"Description": "Wall time of jobs that computed on a GPU", "Units": "h"},
-        "peak_memory_mb": {"Description": "Memory of the job that needed most", "Units": "MB"},
-        "read_gb": {"Description": "Read from disk", "Units": "GB"},
-        "written_gb": {"Description": "Written to disk", "Units": "GB"},
-        "kwh": {
-            "Description": f"Estimated energy: {energy} (config/costs.yaml). Multiply by the carbon intensity of your "
-            "grid for the emission",
-            "Units": "kWh",
-        },
-    }
+COLUMNS: dict[str, str | dict[str, str]] = {
+    "dataset": "Dataset of the run",
+    "stage": "Rule of the workflow",
+    "model": "Model and hash of its configuration; n/a for stages before models",
+    "jobs": "Jobs with a result or a recorded failure; repeated jobs count once",
+    "retries": "Crashed attempts at these jobs; their time is unknown",
+    "wall_hours": {"Description": "Wall time of each job, summed", "Units": "h"},
+    "cpu_hours": {"Description": "Processor time", "Units": "h"},
+    "gpu_hours": {"Description": "Wall time of jobs that computed on a GPU", "Units": "h"},
+    "peak_memory_mb": {"Description": "Memory of the job that needed most", "Units": "MB"},
+    "read_gb": {"Description": "Read from disk", "Units": "GB"},
+    "written_gb": {"Description": "Written to disk", "Units": "GB"},
+}
 
 
 def write_ledger(place: Path) -> None:
@@ -98,13 +57,12 @@ def write_ledger(place: Path) -> None:
 
     Missing and unreadable benchmark files are logged and skipped.
     """
-    energy = Energy.assumed()
-    table, problems = ledger(place.parent, energy)
+    table, problems = ledger(place.parent)
     for problem in problems[:5]:
         log.warning("not in the ledger: %s", problem)
     if len(problems) > 5:
         log.warning("not in the ledger: %d more", len(problems) - 5)
-    write_table(table, place, columns(energy))
+    write_table(table, place, COLUMNS)
 
 
 def refresh_ledger(place: Path) -> None:
@@ -115,20 +73,19 @@ def refresh_ledger(place: Path) -> None:
         log.warning("the ledger was not written: %s", error)
 
 
-def ledger(results: Path, energy: Energy, dataset: str = "*") -> tuple[pd.DataFrame, list[str]]:
+def ledger(results: Path, dataset: str = "*") -> tuple[pd.DataFrame, list[str]]:
     """Sum the cost of jobs.
 
     Parameters
     ----------
     results : Path
-    energy : Energy
     dataset : str
         Name of one dataset; default: all.
 
     Returns
     -------
     table : DataFrame
-        `columns`; one row per dataset, stage and model.
+        `COLUMNS`; one row per dataset, stage and model.
     problems : list of str
         Missing and unreadable files.
     """
@@ -136,14 +93,14 @@ def ledger(results: Path, energy: Energy, dataset: str = "*") -> tuple[pd.DataFr
     for job, path in _jobs(results, dataset):
         job_notes = notes.pop(job, [])
         try:
-            rows.append(_row(job, read_benchmark(path), job_notes, energy))
+            rows.append(_row(job, read_benchmark(path), job_notes))
         except DataError as error:
             problems.append(str(error))
     problems += [f"{job.stage} {job.name} of {job.dataset} has no benchmark file" for job in sorted(notes)]
-    table = pd.DataFrame(rows, columns=list(columns(energy)))
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
     by = table.groupby(["dataset", "stage", "model"], dropna=False, sort=True)
     summed = by[SUMS].sum().join(by["peak_memory_mb"].max()).reset_index()
-    return summed[list(columns(energy))].round({"peak_memory_mb": 1}).round(6), problems
+    return summed[list(COLUMNS)].round({"peak_memory_mb": 1}).round(6), problems
 
 
 def _jobs(results: Path, dataset: str) -> Iterator[tuple[JobCost, Path]]:
@@ -155,7 +112,7 @@ def _jobs(results: Path, dataset: str) -> Iterator[tuple[JobCost, Path]]:
                 yield JobCost(folder.parent.name, stage, "/".join(name)), path
 
 
-def _row(job: JobCost, measured: Benchmark, notes: list[dict[str, Any]], energy: Energy) -> dict[str, Any]:
+def _row(job: JobCost, measured: Benchmark, notes: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the cost of one job.
 
     Benchmarks are sampled, half a minute apart after the first; the job's own notes of processor time and memory count
@@ -165,7 +122,7 @@ def _row(job: JobCost, measured: Benchmark, notes: list[dict[str, Any]], energy:
     cpu = max(sampled, _cpu_seconds(notes)) or measured.seconds
     memory = float(np.nanmax([measured.memory, *(note["peak_memory_mb"] * 1e6 for note in notes), 0.0]))
     on_gpu = any(str(note["device"]).startswith("cuda") for note in notes)
-    wall, gpu = measured.seconds / HOUR, measured.seconds / HOUR * on_gpu
+    wall = measured.seconds / HOUR
     return {
         "dataset": job.dataset,
         "stage": job.stage,
@@ -174,11 +131,10 @@ def _row(job: JobCost, measured: Benchmark, notes: list[dict[str, Any]], energy:
         "retries": max((max(note["job"].get("attempt", 1), 1) - 1 for note in notes), default=0),
         "wall_hours": wall,
         "cpu_hours": cpu / HOUR,
-        "gpu_hours": gpu,
+        "gpu_hours": wall * on_gpu,
         "peak_memory_mb": memory / 1e6,
         "read_gb": np.nan_to_num(measured.read) / GIGABYTE,
         "written_gb": np.nan_to_num(measured.written) / GIGABYTE,
-        "kwh": energy.kwh(cpu / HOUR, gpu, wall * memory / GIGABYTE),
     }
 
 

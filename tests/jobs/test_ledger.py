@@ -6,13 +6,12 @@ import pytest
 
 from bolt.cli.main import main
 from bolt.config import ROOT
-from bolt.io.errors import ConfigError, DataError
+from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json
 from bolt.jobs.benchmark_files import read_benchmark
-from bolt.jobs.ledger import Energy, JobCost, ledger, refresh_ledger, write_ledger
+from bolt.jobs.ledger import JobCost, ledger, refresh_ledger, write_ledger
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
-ENERGY = Energy(watts_per_core=10, watts_per_gpu=500, watts_per_gigabyte=0, overhead=2)
 FOLD = "cc200/MNI152-none/bolt-1a2b/seed-0/fold-{}"
 
 
@@ -40,16 +39,16 @@ def test_sums_are_those_of_the_benchmark_files(tmp_path):
         measured(tmp_path, "train_fold", FOLD.format(i), seconds, 3600.0, rss)
     measured(tmp_path, "functional", "sub-01/sub-01_task-rest", 36.0, 18.0)
     measured(tmp_path, "functional", "sub-01/sub-01_task-rest", 360.0, 180.0, dataset="other")
-    table, problems = ledger(tmp_path, ENERGY)
+    table, problems = ledger(tmp_path)
     assert problems == [] and len(table) == 3
     train = row(table, "train_fold")
     assert (train.model, train.jobs, train.wall_hours, train.cpu_hours) == ("bolt-1a2b", 2, 2.0, 2.0)
     assert train.peak_memory_mb == pytest.approx(2000 * 1.048576, abs=0.1)
     assert train.read_gb == pytest.approx(2 * 2000 * 2**20 / 1e9) and train.written_gb == pytest.approx(2.097152)
-    assert train.kwh == pytest.approx(2.0 * 10 * 2 / 1000) and train.gpu_hours == 0
+    assert train.gpu_hours == 0
     assert row(table, "functional").wall_hours == 0.01 and row(table, "functional", "other").wall_hours == 0.1
     assert table["model"].isna().sum() == 2
-    assert ledger(tmp_path, ENERGY, "other")[0]["dataset"].tolist() == ["other"]
+    assert ledger(tmp_path, "other")[0]["dataset"].tolist() == ["other"]
 
 
 def test_a_jobs_own_notes_count_if_larger(tmp_path):
@@ -59,10 +58,9 @@ def test_a_jobs_own_notes_count_if_larger(tmp_path):
     facts = {"cpu_seconds": 1800.0, "peak_memory_mb": 3000.0, "device": "cuda: NVIDIA H200", "job": {"attempt": 2}}
     noted(tmp_path, "train_fold", name, **facts)
     measured(tmp_path, "evaluate", "cc200/MNI152-none/svm-1/seed-0", 0.4, "NA", "NA")
-    table, _ = ledger(tmp_path, ENERGY)
+    table, _ = ledger(tmp_path)
     train = row(table, "train_fold")
     assert (train.cpu_hours, train.gpu_hours, train.peak_memory_mb, train.retries) == (0.5, 1.0, 3000.0, 1)
-    assert train.kwh == pytest.approx((0.5 * 10 + 1.0 * 500) * 2 / 1000)
     quick = row(table, "evaluate")
     assert quick.cpu_hours == pytest.approx(0.4 / 3600, abs=1e-6) and quick.peak_memory_mb == 0
 
@@ -73,7 +71,7 @@ def test_folds_trained_side_by_side_count_once(tmp_path, together, expected):
     measured(tmp_path, "train_folds", name, 3600.0, "NA")
     for extra in ({"fold": 0}, {"fold": 1, "seed": 0}):
         noted(tmp_path, "train_folds", name, cpu_seconds=3600.0, folds_side_by_side=together, **extra)
-    assert row(ledger(tmp_path, ENERGY)[0], "train_folds").cpu_hours == expected
+    assert row(ledger(tmp_path)[0], "train_folds").cpu_hours == expected
 
 
 @pytest.mark.parametrize("text", ["", HEADER, "s\tmax_rss\n1\t2\n", HEADER + "12.0\t0:00", "\0" * 80])
@@ -94,7 +92,7 @@ def test_provenance_without_a_job_is_skipped(tmp_path):
     measured(tmp_path, "folds", "all", 3600.0, 3600.0)
     for i, text in enumerate(["{", "[]", '{"log": null}', '{"log": "/tmp/mine.log"}', '{"log": "logs/index"}']):
         (tmp_path / f"mine/{i}_provenance.json").write_text(text)
-    assert ledger(tmp_path, ENERGY)[1] == []
+    assert ledger(tmp_path)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -111,27 +109,17 @@ def test_the_model_is_read_from_the_jobs_name(name, model):
     assert JobCost("mine", "train_fold", name).model == model
 
 
-def test_the_command_writes_a_described_table_with_its_assumptions(tmp_path, monkeypatch):
+def test_the_command_writes_a_described_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     measured(tmp_path / "results", "folds", "all", 3600.0, 3600.0)
     assert main(["ledger", "--config", str(ROOT / "config/config.yaml")]) == 0
     table, about = read_table("results/ledger.tsv"), read_json("results/ledger.json")
     assert set(table.columns) == set(about) and table["jobs"].sum() == 1
-    assert f"{Energy.assumed().watts_per_core:g} W per busy core" in about["kwh"]["Description"]
 
 
 def test_an_unwritable_ledger_does_not_fail_the_run(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     refresh_ledger(tmp_path / "file/ledger.tsv")
-    assert "the ledger was not written" in caplog.text
-
-
-@pytest.mark.parametrize("energy", [{"watts_per_core": "12 W"}, {"watts": 1}, None])
-def test_invalid_assumptions_are_named_and_do_not_fail_the_run(tmp_path, monkeypatch, caplog, energy):
-    monkeypatch.setattr("bolt.jobs.ledger.read_yaml", lambda path: {"energy": energy})
-    with pytest.raises(ConfigError, match="watts_per_gpu"):
-        Energy.assumed()
-    refresh_ledger(tmp_path / "ledger.tsv")
     assert "the ledger was not written" in caplog.text
 
 
@@ -141,7 +129,7 @@ def test_linked_results_on_another_disk_count(tmp_path):
     (tmp_path / "mine").rename(tmp_path / "moved")
     (tmp_path / "results").mkdir()
     (tmp_path / "results/mine").symlink_to(tmp_path / "moved")
-    assert row(ledger(tmp_path / "results", ENERGY)[0], "train_fold").gpu_hours == 1
+    assert row(ledger(tmp_path / "results")[0], "train_fold").gpu_hours == 1
 
 
 def test_ledger_without_jobs_is_empty(tmp_path):

@@ -1,13 +1,13 @@
-"""Computing resources: time, memory and energy of the jobs behind the results."""
+"""Computing resources: time and memory of the jobs behind the results."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from bolt.config.layout import Layout
-from bolt.jobs.ledger import SUMS, Energy, ledger
+from bolt.jobs.ledger import SUMS, ledger
 from bolt.report.html import Block, Table
-from bolt.report.tables.numbers import DASH, number
+from bolt.report.tables.numbers import DASH
 
 LISTED = 8
 """Stages with a row of their own; the rest share one."""
@@ -15,28 +15,23 @@ LISTED = 8
 
 def costs_section(layout: Layout) -> list[Block]:
     """Return the most expensive stages of this dataset, the others together, and the total; [] without measurements."""
-    energy = Energy.assumed()
-    table, _ = ledger(layout.ledger.parent, energy, layout.results.name)
+    table, _ = ledger(layout.ledger.parent, layout.results.name)
     if table.empty:
         return []
     stages = table.groupby("stage").agg(dict.fromkeys(SUMS, "sum") | {"peak_memory_mb": "max"})
-    stages = stages.sort_values("kwh", ascending=False, kind="stable")
+    stages = stages.sort_values("cpu_hours", ascending=False, kind="stable")
     rows = [(name, stages.loc[[name]]) for name in stages.index[:LISTED]]
     if len(stages) > LISTED:
         rows.append((f"{len(stages) - LISTED} other stages", stages.iloc[LISTED:]))
     rows.append(("all", stages))
-    unit = "kWh" if stages["kwh"].sum() >= 1 else "Wh"
-    frame = pd.DataFrame([_row(name, part, unit) for name, part in rows])
+    frame = pd.DataFrame([_row(name, part) for name, part in rows])
     if not stages["gpu_hours"].any():
         frame = frame.drop(columns="GPU time")
-    caption = (
-        f"Resources of the jobs behind these results; times are summed over jobs. Energy is an estimate: {energy}. "
-        "Repeated jobs count once."
-    )
+    caption = "Resources of the jobs behind these results; times are summed over jobs. Repeated jobs count once."
     return [Table(frame, caption, layout.ledger)]
 
 
-def _row(name: str, part: pd.DataFrame, unit: str) -> dict[str, str]:
+def _row(name: str, part: pd.DataFrame) -> dict[str, str]:
     sums = part[SUMS].sum()
     return {
         "stage": name,
@@ -45,7 +40,6 @@ def _row(name: str, part: pd.DataFrame, unit: str) -> dict[str, str]:
         "processor time": _time(sums["cpu_hours"]),
         "GPU time": _time(sums["gpu_hours"]),
         "peak memory (MB)": f"{part['peak_memory_mb'].max():.0f}",
-        f"energy ({unit})": number(float(f"{sums['kwh'] * (1 if unit == 'kWh' else 1000):.2g}"), 2),
     }
 
 

@@ -123,7 +123,7 @@ def report(job: Job) -> None:
     job.note(provenance_path(layout.report), [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
 
 
-@stage("Sum what the jobs of all datasets cost: time, memory, energy. Every run ends with it.", rules=())
+@stage("Sum what the jobs of all datasets cost: time and memory. Every run ends with it.", rules=())
 def ledger(job: Job) -> None:
     """Write the ledger of all jobs."""
     from bolt.jobs.ledger import write_ledger
