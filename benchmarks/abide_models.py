@@ -25,8 +25,7 @@ from bolt.evaluate.classes import METRICS
 from bolt.evaluate.metrics import fold_predictions
 from bolt.experiments.entries import Entry, entries, paper_table
 from bolt.io.files import read_json, read_table, read_yaml, write_status, write_table, write_yaml
-from bolt.report.tables.fidelity import marked, reconstructed
-from bolt.report.tables.numbers import decimal, mean_sd, number, p_value, shown_as
+from bolt.report.tables.numbers import decimal, marked, mean_sd, number, p_value, reconstructed, shown_as
 from bolt.training.outputs import write_predictions
 from tests.abide import write_bucket
 from tests.file_server import serve

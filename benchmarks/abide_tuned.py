@@ -37,7 +37,7 @@ from bolt.evaluate.paired import corrected_t
 from bolt.experiments.entries import rows_of
 from bolt.experiments.results import SITE_COLUMNS
 from bolt.io.files import read_table, write_table
-from bolt.report.figures.sites import draw_sites
+from bolt.report.figures.performance import draw_sites
 
 HERE = Path(__file__).parent
 PREDICTIONS, TABLE, FIGURE = (HERE / f"abide_tuned{end}" for end in ("_predictions.tsv", ".tsv", ".png"))

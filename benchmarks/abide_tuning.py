@@ -31,7 +31,7 @@ from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.files import read_table, write_table
 from bolt.models.ensemble import Ensemble
 from bolt.models.parts.temperature import fit_temperature, with_temperature
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 from bolt.training.trainers import train_folds
 
 HERE = Path(__file__).parent

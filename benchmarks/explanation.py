@@ -36,7 +36,7 @@ from bolt.explain.landmarks import landmark_regression
 from bolt.explain.regions import roi_weights
 from bolt.explain.weights import write_controls, write_importance
 from bolt.models.registry import create_model
-from bolt.report.figures.brains.regions import plot_regions
+from bolt.report.figures.brains.maps import plot_regions
 from tests.abide import LABELS
 from tests.shared import SHARED
 

@@ -20,11 +20,16 @@ from bolt.config import ROOT, load_config, load_dataset, load_denoise
 from bolt.config.layout import Layout, ModelRun, folder_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
-from bolt.explain.controls import CONTROLS
-from bolt.explain.landmark_tests import TEST_COLUMNS, landmark_tests
-from bolt.explain.landmarks import LANDMARK_COLUMNS, METRIC_COLUMNS, with_means
+from bolt.explain.landmarks import (
+    CONTROLS,
+    LANDMARK_COLUMNS,
+    METRIC_COLUMNS,
+    SUBSET_COLUMNS,
+    TEST_COLUMNS,
+    landmark_tests,
+    with_means,
+)
 from bolt.explain.regions import write_regions
-from bolt.explain.subsets import SUBSET_COLUMNS
 from bolt.explain.token_regression import LEVELS
 from bolt.explain.weights import SIGN_CONTROLS, write_controls, write_importance
 from bolt.folds.splits import make_folds

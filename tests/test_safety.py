@@ -339,10 +339,10 @@ def test_text_on_pages_is_escaped():
 
 def test_the_title_of_a_view_is_escaped(tmp_path, monkeypatch):
     """nilearn puts it on the page as it is."""
-    from bolt.report.figures.brains import interactive
+    from bolt.report.figures.brains import views
 
     for drawing in ("_volume", "_cortex"):
-        monkeypatch.setattr(interactive, drawing, lambda *given: given[-1])
+        monkeypatch.setattr(views, drawing, lambda *given: given[-1])
     rows = {
         "class": ["<script>", "b"],
         "value": [1, 1],
@@ -350,7 +350,7 @@ def test_the_title_of_a_view_is_escaped(tmp_path, monkeypatch):
         "selected": [True, True],
         "selection_frequency": [1, 1],
     }
-    made = interactive.write_views(pd.DataFrame(rows), None, ["<script>", "b"], tmp_path / "view")
+    made = views.write_views(pd.DataFrame(rows), None, ["<script>", "b"], tmp_path / "view")
     assert [file.read_text() for files in made.values() for file in files] == ["red: &lt;script&gt;, blue: b"] * 2
 
 

@@ -35,7 +35,7 @@ from bolt.explain.trust.stability import write_stability
 from bolt.io.files import read_json, read_table, write_json, write_status
 from bolt.report.sections.explanation.questions import NOT_TESTED, Evidence, ask
 from bolt.series.cache import SeriesCache
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 from bolt.training.runner import train_fold, train_folds
 from tests.caches import dataset, pack, scan_table, split
 

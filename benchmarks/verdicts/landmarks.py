@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.verdicts.simulation import Said, Simulation
-from bolt.explain.landmark_tests import landmark_tests
-from bolt.explain.landmarks import Landmarks, landmark_regression
+from bolt.explain.landmarks import Landmarks, landmark_regression, landmark_tests
 from bolt.explain.weights import write_controls, write_importance
 from bolt.report.sections.explanation.measures import NOT_TESTED, SUPPORTED, moments, order
 

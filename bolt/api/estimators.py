@@ -28,7 +28,7 @@ from bolt.config import Model, load_model, nearest
 from bolt.io.errors import ConfigError, DataError
 from bolt.models.registry import combines, fitted_at_once, has_epochs
 from bolt.models.suitability import shortest_scan
-from bolt.training.members import Member, predict_each
+from bolt.training.ensembles import Member, predict_each
 
 
 class Estimator(BaseEstimator, ABC):

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bolt.config import nearest
 from bolt.io.errors import ConfigError
 from bolt.io.extras import name_extra
-from bolt.training.members import Member, predict_each
+from bolt.training.ensembles import Member, predict_each
 
 if TYPE_CHECKING:
     from bolt.api.scans import SeriesInMemory

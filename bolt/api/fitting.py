@@ -26,9 +26,9 @@ from bolt.io.files import read_json, write_table
 from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import seal, with_offsets, write_array
-from bolt.training.members import Member, load_member
+from bolt.training.ensembles import Member, load_member
 from bolt.training.modules import training_modules
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 from bolt.training.trainers import train_folds
 
 FOLD = 0

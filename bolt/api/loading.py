@@ -14,7 +14,7 @@ from bolt.config import Model
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.extras import name_extra
 from bolt.io.files import read_json
-from bolt.training.members import Member, load_member
+from bolt.training.ensembles import Member, load_member
 from bolt.training.outputs import checked_info
 
 MOST_MEMBERS = 1000

@@ -20,7 +20,7 @@ from bolt.api.scans import SeriesInMemory, scan_table
 from bolt.atlases.labels import LABEL_COLUMNS, load_labels
 from bolt.config import Paths, load_config
 from bolt.explain.given_scan import GivenScan, ModelAtlas, find_atlas, read_scan, target_of
-from bolt.explain.maps import paint, write_map
+from bolt.explain.weights import paint, write_map
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import write_json, write_table
 from bolt.jobs.provenance import provenance
@@ -29,7 +29,7 @@ from bolt.packs.known import TRAINED, known_scans
 from bolt.packs.pack import Pack, read_pack
 from bolt.packs.sources import subject_of
 from bolt.report.pages.one_scan import write_one_scan
-from bolt.training.members import predict_each
+from bolt.training.ensembles import predict_each
 
 if TYPE_CHECKING:
     from bolt.explain.one_scan import ScanExplanation

@@ -7,7 +7,7 @@ widened by Nadeau and Bengio's factor, sqrt(1 + k n_test / n_train) for k folds 
 labels without any relation to the data, the share of models that pass is then at most the nominal one
 (``benchmarks/verdicts.tsv``). A pooled bootstrap interval passes 5 to 12 %, where 2.5 % are promised.
 
-Permuting labels and training again (`bolt.training.permutations`) needs no such factor, but a hundred
+Permuting labels and training again (`bolt.training.features`) needs no such factor, but a hundred
 cross-validations: an option for models that are fitted at once.
 """
 
@@ -46,7 +46,7 @@ def compare_with_chance(
         Test rows of the ``predictions.tsv`` of all folds and seeds, and ``n_train``, the training scans of the fold.
     classes : sequence of str or None
     repeated : float array (permutations,), optional
-        The mean over folds of the same model trained on permuted labels (`bolt.training.permutations`); then nothing is
+        The mean over folds of the same model trained on permuted labels (`bolt.training.features`); then nothing is
         permuted within folds.
     draws : int
         Permutations.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bolt.atlases.image import load_atlas
 from bolt.atlases.labels import LABEL_COLUMNS, load_labels
 from bolt.config import Paths, nearest
-from bolt.explain.events import read_events
+from bolt.explain.courses import read_events
 from bolt.io.bids_names import atlas_name, is_image
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table

@@ -21,7 +21,7 @@ from bolt.io.files import read_json
 from bolt.models.bolt import BolT
 from bolt.training.checkpoint import load_checkpoint
 from bolt.training.device import device_of
-from bolt.training.members import member_folder
+from bolt.training.ensembles import member_folder
 
 BATCH = 8
 

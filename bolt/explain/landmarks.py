@@ -6,16 +6,32 @@ compared with the same regression on random volumes (the paper's table of landma
 to fit the regression, never to choose volumes.
 
 But the choice depends on the prediction, so it can carry the predicted class into volumes that hold no information
-about it (Jethani et al. 2021, arXiv 2103.01890). Volumes chosen in other ways are therefore controls, too
-(`bolt.explain.controls`).
+about it (Jethani et al. 2021, arXiv 2103.01890). Volumes chosen in other ways are therefore controls, too.
 
 A model's weights for scans it was trained on may differ from those for new scans. So the regression is repeated with
 weights of training scans from models that did not see them, if there are any (`bolt.folds.inner`).
+
+Do important volumes predict the class better than control volumes, and than less important ones? Tests over folds.
+
+Folds share most of their training scans, so differences between regressions are tested with the corrected resampled
+t-test (Nadeau and Bengio 2003, doi:10.1023/A:1024068626366).
+
+Does a regression get worse on less important volumes? The paper's figure of subset indices.
+
+The volumes of each scan are sorted by importance, and a window of a few consecutive ones slides down that list: at
+offset 0 they are the landmarks.
+
+Volumes chosen in other ways than landmarks: what the choice of volumes alone can carry about the class.
+
+Landmarks are chosen for the class that the model predicts, so a regression on them can read the prediction from the
+choice. How well it can do that without any information in single volumes is shown by other choices: at random; along a
+random direction for the predicted class, which needs no model; and by importance for another class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +40,243 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.classes import METRICS
-from bolt.explain.controls import CONTROLS, FoldWeights, along_directions, averaged, random_volumes
-from bolt.explain.landmark_tests import TEST_COLUMNS, landmark_tests
-from bolt.explain.subsets import SUBSET_COLUMNS, subset_offsets, subset_rows
-from bolt.explain.token_regression import LEVELS, FoldScans, Regression
-from bolt.explain.weights import SIGN_CONTROLS, is_explained, require_explained
+from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
+from bolt.explain.token_regression import LEVELS, Chosen, FoldScans, Regression
+from bolt.explain.weights import SIGN_CONTROLS, is_explained, read_controls, read_importance, require_explained
 from bolt.io.files import atomic, write_table
+
+SUBSET_COLUMNS = {
+    "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
+    "offset": "subset index: number of volumes of the scan that are more important than those of the subset",
+    "score": "mean weight of the subset's volumes, divided by the scan's smallest weight above zero (at least 1/1000 "
+    "of its mean weight); mean over test scans",
+    "level": "; ".join(f"{name}: {words}" for name, words in LEVELS.items()),
+    "n_test": "number of test scans; in the rows mean and sd, number of folds",
+    **dict.fromkeys(METRICS, "as in landmarks.tsv"),
+}
+FLOOR = 1e-3
+"""Share of a scan's mean weight: the smallest denominator of scores. Volumes that no window reaches have no weight at
+all, and a weight near zero would let one scan dominate the mean."""
+
+
+def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.intp]:
+    """Return offsets in the sorted list, evenly spaced from the first to the last of the shortest scan.
+
+    Parameters
+    ----------
+    shortest : int
+        Volumes of the shortest scan, so that every scan has volumes at every offset.
+    tokens : int
+        Volumes of the subset.
+    n_offsets : int
+        Largest number of offsets; 0: none.
+    """
+    last = shortest - tokens
+    if n_offsets == 0 or last < 0:
+        return np.empty(0, int)
+    return np.unique(np.linspace(0, last, min(n_offsets, last + 1)).round().astype(int))
+
+
+def subset_rows(
+    data: FoldScans, weights: Mapping[str, NDArray[np.floating]], offsets: NDArray[np.intp], tokens: int
+) -> list[dict[str, Any]]:
+    """Return the subset-index curve of one fold.
+
+    Parameters
+    ----------
+    data : FoldScans
+    weights : mapping
+        Scan to the importance of its volumes (T,).
+    offsets : int array
+    tokens : int
+
+    Returns
+    -------
+    list of dict
+        Columns of `SUBSET_COLUMNS` but ``fold``.
+    """
+    if not len(offsets):
+        return []
+    needed = np.unique(offsets[:, None] + np.arange(tokens))  # ranks in any subset
+    order = {scan: np.argsort(-w, kind="stable")[needed] for scan, w in weights.items()}
+    ordered = data.only(order)  # every series is read once for all offsets
+    relative = np.stack([_relative(weights[scan.name])[order[scan.name]] for scan in data.parts["test"]])
+    rows = []
+    for offset in offsets:
+        subset = np.searchsorted(needed, offset + np.arange(tokens))
+        metrics, _ = ordered.regress(dict.fromkeys(weights, subset))
+        score = float(relative[:, subset].mean())
+        rows += [{"offset": int(offset), "score": score, **row} for row in metrics]
+    return rows
+
+
+def _relative(weights: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Divide weights by the scan's smallest above zero; ones if all are zero."""
+    positive = weights[weights > 0]
+    if not len(positive):
+        return np.ones(len(weights))
+    return weights / max(float(positive.min()), FLOOR * float(weights.mean()))
+
+
+CONTROLS = {
+    "random": "as many random volumes, mean over draws",
+    "random direction": "the volumes furthest along a random direction in the space of ROIs, one direction per class, "
+    "that of the predicted class; mean over draws",
+    "wrong class": "the most important volumes for the most probable class other than the predicted one",
+    "fixed class": "the most important volumes for the last class, in all scans",
+}
+"""How control volumes are chosen."""
+Curves = Mapping[str, NDArray[np.floating]]
+"""Scan to the importance of its volumes (T,)."""
+
+
+@dataclass(frozen=True)
+class FoldWeights:
+    """Importance weights of a fold's scans.
+
+    Attributes
+    ----------
+    table : DataFrame
+        ``importance.tsv``.
+    curves : dict
+        ``important`` and each of `bolt.explain.weights.OTHER_CLASSES` to the weights of every scan.
+    predicted : dict
+        Scan to its predicted class.
+    """
+
+    table: pd.DataFrame
+    curves: dict[str, Curves]
+    predicted: dict[str, str]
+
+    @classmethod
+    def read(cls, folder: Path) -> FoldWeights:
+        """Read what `bolt.explain.importance` has written; `DataError` if it explained the predicted class only."""
+        table, important = read_importance(folder)
+        scans = table["scan_id"].tolist()
+        weights = {"important": important, **read_controls(folder)}
+        curves: dict[str, Curves] = {name: dict(zip(scans, each, strict=True)) for name, each in weights.items()}
+        return cls(table, curves, dict(zip(scans, table["predicted"], strict=True)))
+
+    @property
+    def important(self) -> Curves:
+        """Return the weights for the predicted class."""
+        return self.curves["important"]
+
+    def replaced(self, other: FoldWeights) -> FoldWeights:
+        """Return the same scans with the weights and predictions of another model, for the scans that it has."""
+        curves: dict[str, Curves] = {name: {**own, **other.curves[name]} for name, own in self.curves.items()}
+        return FoldWeights(self.table, curves, self.predicted | other.predicted)
+
+
+def random_volumes(lengths: Mapping[str, int], tokens: int, draws: int, seed: Sequence[int]) -> Iterator[Chosen]:
+    """Draw volumes of each scan, without replacement."""
+    random = np.random.default_rng(seed)
+    for _ in range(draws):
+        yield {scan: random.choice(length, min(tokens, length), replace=False) for scan, length in lengths.items()}
+
+
+def along_directions(
+    data: FoldScans, predicted: Mapping[str, str], tokens: int, draws: int, seed: Sequence[int]
+) -> list[Chosen]:
+    """Choose the volumes furthest along the random direction of each scan's predicted class.
+
+    The directions of a draw sum to zero; with two classes, they are opposite.
+    """
+    scans = [scan for part in data.parts.values() for scan in part]
+    names = sorted(set(predicted.values()))
+    classes = max(data.n_classes, len(names))
+    directions = np.random.default_rng(seed).standard_normal((classes, draws, scans[0].series.shape[1]))
+    directions -= directions.mean(axis=0)
+    chosen: list[dict[str, NDArray[np.intp]]] = [{} for _ in range(draws)]
+    for scan in scans:  # each series is read once for all draws
+        along = scan.series @ directions[names.index(predicted[scan.name])].T
+        for draw, column in zip(chosen, along.T, strict=True):
+            draw[scan.name] = np.argsort(-column, kind="stable")[:tokens]
+    return list(chosen)
+
+
+def averaged(regressions: Sequence[Regression]) -> Regression:
+    """Return the mean metrics of each level, and the mean coefficients."""
+    rows = pd.DataFrame([row for metrics, _ in regressions for row in metrics])
+    means = rows.groupby("level", sort=False).mean().reset_index().astype({"n_test": int})
+    return means.to_dict("records"), np.mean([coefficients for _, coefficients in regressions], axis=0)
+
+
+TEST_COLUMNS = {
+    "question": "moments: important volumes against a control; order: first against later quarters of the subset curve",
+    "importance": "as in landmarks.tsv, of the important volumes",
+    "first": "important, or first quarter",
+    "second": "what it is compared with: a control (as `tokens` in landmarks.tsv), or second, third or last quarter",
+    "auc_first": "AUC per scan, mean over folds",
+    "auc_second": "AUC per scan, mean over folds",
+    "difference": "first minus second, mean over folds",
+    "n_folds": "folds in which both are defined",
+    "p": "corrected resampled t-test (Nadeau and Bengio), two-sided, with the ratio of test to training groups; n/a: "
+    f"fewer than {FEWEST_FOLDS} folds, or the same difference in all folds",
+    "note": "why there is no p",
+}
+
+
+def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd.DataFrame:
+    """Test important volumes against each control, and the first quarter of the subset curve against the others.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns of `LANDMARK_COLUMNS`.
+    curve : DataFrame
+        Columns of `SUBSET_COLUMNS`; if it has fewer than four offsets, they are not tested.
+    ratio : float
+        n_test/n_train, mean over folds.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `TEST_COLUMNS`.
+    """
+    auc = _auc_by_fold(table, ["importance", "tokens"])
+    rows = []
+    for importance, important in [key for key in auc if key[1] == "important"]:
+        keys = [(of, control) for control in CONTROLS for of in (importance, "none")]
+        for key in (key for key in keys if key in auc):
+            names = {"question": "moments", "importance": importance, "first": important, "second": key[1]}
+            rows.append(names | _tested(auc[importance, important], auc[key], ratio))
+    by_offset = _auc_by_fold(curve, ["offset"])
+    n = by_offset.shape[1]
+    quarter = n // 4
+    if quarter:
+        names = {"question": "order", "importance": "fitted", "first": "first quarter"}
+        first = by_offset.iloc[:, :quarter].mean(axis=1)
+        others = {"second": slice(quarter, n // 2), "third": slice(n // 2, n - quarter), "last": slice(n - quarter, n)}
+        for name, part in others.items():
+            second = by_offset.iloc[:, part].mean(axis=1)
+            rows.append(names | {"second": f"{name} quarter"} | _tested(first, second, ratio))
+    return pd.DataFrame(rows, columns=list(TEST_COLUMNS))
+
+
+def _auc_by_fold(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the AUC of scans: a row per fold, a column per value of the keys, in the order of the table."""
+    rows = table[(table["level"] == "scan") & ~table["fold"].isin(["mean", "sd"])]
+    return rows.pivot_table(index="fold", columns=keys, values="auc", sort=False)
+
+
+def _tested(first: pd.Series, second: pd.Series, ratio: float) -> dict[str, Any]:
+    """Compare two regressions in the folds in which both are defined."""
+    both = pd.DataFrame({"first": first, "second": second}).dropna()
+    n, difference = len(both), (both["first"] - both["second"]).to_numpy()
+    p, note = np.nan, f"{n} of at least {FEWEST_FOLDS} folds"
+    if n >= FEWEST_FOLDS:
+        p = corrected_t(difference, ratio)
+        note = "the difference is the same in all folds" if np.isnan(p) else ""
+    return {
+        "auc_first": both["first"].mean(),
+        "auc_second": both["second"].mean(),
+        "difference": difference.mean() if n else np.nan,
+        "n_folds": n,
+        "p": p,
+        "note": note,
+    }
+
 
 METRIC_COLUMNS = {
     "accuracy": "share classified correctly",
@@ -65,11 +312,11 @@ class Landmarks(NamedTuple):
     table : DataFrame
         Columns of `LANDMARK_COLUMNS`.
     coefficients : float array (folds, classes, rois)
-        Of the regressions on important volumes, see `bolt.explain.token_regression.FoldScans.regress`.
+        Of the regressions on important volumes, see `bolt.explain.weights.FoldScans.regress`.
     controls : float array (controls, folds, classes, rois)
         Those of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
     curve : DataFrame
-        Columns of `bolt.explain.subsets.SUBSET_COLUMNS`.
+        Columns of `SUBSET_COLUMNS`.
     ratio : float
         Number of test groups divided by that of training groups, mean over folds.
     """
@@ -108,7 +355,7 @@ def landmark_regression(
     random_draws : int
         Draws (seeded) that are averaged: of random volumes, without replacement, and of random directions.
     offsets : int
-        Points of the subset-index curve, see `bolt.explain.subsets.subset_offsets`; 0: no curve.
+        Points of the subset-index curve, see `subset_offsets`; 0: no curve.
     inner : bool
         Also evaluate importance of training scans by models that did not see them.
     seed : int

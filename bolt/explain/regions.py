@@ -24,8 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.atlases.maps import strongest
-from bolt.explain.maps import MAPS, map_names, paint, write_map
-from bolt.explain.weights import CONTROL_WEIGHTS, SIGN_CONTROLS, UNBIASED
+from bolt.explain.weights import CONTROL_WEIGHTS, MAPS, SIGN_CONTROLS, UNBIASED, map_names, paint, write_map
 from bolt.io.errors import DataError
 from bolt.io.files import holds_something, write_table
 

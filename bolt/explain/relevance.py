@@ -2,6 +2,17 @@
 
 The algorithm multiplies maps of (F+T)² entries, Rel[m+1] = (I + A[m]) Rel[m], and reads the F rows of the CLS tokens.
 Only those rows are computed here: rows · (I + A[M-1]) · … · (I + A[0]), from the last block to the first.
+
+Integrated gradients: what each value of a scan adds to a class's logit. An alternative to Algorithm 1.
+
+Sundararajan, Taly and Yan 2017, Axiomatic attribution for deep networks, arXiv:1703.01365; computed by captum.
+
+Plain attention rollout: importance from attention alone, without gradients. An alternative to Algorithm 1.
+
+Abnar and Zuidema 2020, Quantifying attention flow in transformers, doi:10.18653/v1/2020.acl-main.385: attention is
+averaged over heads, a block is (A + I) / 2 with rows that sum to one, and blocks are multiplied. Windows are combined
+into a map of the whole scan as in Algorithm 1 (mean over the windows that contain a pair of tokens), whose rows are
+then divided by their sums. The factors 1/2 scale all volumes equally and are omitted.
 """
 
 from __future__ import annotations
@@ -11,7 +22,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bolt.io.errors import DataError
@@ -185,3 +196,86 @@ def _global_map(maps: Maps, shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tenso
         bold_cls.unflatten(0, (n_batch, length)),
         wide[..., margin : margin + length],
     )
+
+
+PASSES = 8
+"""Points of the path per forward and backward pass."""
+
+
+def integrated_gradients(model: nn.Module, x: Tensor, target: Tensor, steps: int) -> Tensor:
+    """Attribute a class's logit to each value, relative to a scan of zeros (the mean of z-scored series).
+
+    Parameters
+    ----------
+    model : Module
+        In evaluation mode; returns `bolt.models.base.ModelOutput`.
+    x : Tensor
+        (batch, time, rois).
+    target : Tensor
+        The class of each scan whose logit is explained, (batch,).
+    steps : int
+        Points of the path from zeros to the scan (Gauss-Legendre).
+
+    Returns
+    -------
+    Tensor
+        (batch, time, rois). Over a scan they add up to the logit minus that of zeros, but for the error of a finite
+        number of `steps`.
+    """
+    from captum.attr import IntegratedGradients  # an extra
+
+    method = IntegratedGradients(lambda scans: model(scans).logits)
+    with torch.enable_grad():
+        attributions: Tensor = method.attribute(
+            x.detach(), baselines=0.0, target=target, n_steps=steps, internal_batch_size=max(PASSES, len(x))
+        )
+    return attributions.detach()
+
+
+def volume_weights(attributions: Tensor) -> Tensor:
+    """Return the weight of each volume, (batch, time): the sum over ROIs of absolute attributions."""
+    return attributions.abs().sum(-1)
+
+
+def rollout(model: BolT, x: Tensor) -> Tensor:
+    """Return the attention from the CLS tokens to each volume, mean over CLS tokens.
+
+    It does not depend on a class: the same weights explain every prediction.
+
+    Parameters
+    ----------
+    model : BolT
+    x : Tensor
+        (batch, time, rois).
+
+    Returns
+    -------
+    Tensor
+        (batch, time), not negative.
+
+    Raises
+    ------
+    DataError
+        The model has no CLS tokens, or uses covariates.
+    """
+    record: list[Attended] = []
+    with explainable(model), torch.no_grad():
+        model(x, record=record)
+        return roll_out(record, map(attention_of, reversed(record)), x, rows_of_one=True).mean(1)
+
+
+def attention_of(attended: Attended) -> Maps:
+    """Return the attention weights of one block instead of gradient-weighted ones.
+
+    Values and output gradients are replaced so that every pair of tokens has the gradient 1.
+    """
+    size = attended.q.shape[1] // attended.shape.n_heads
+    kv, ones = attended.kv.clone(), torch.zeros_like(attended.output)
+    kv[:, attended.q.shape[1] :] = 0
+    kv[:, attended.q.shape[1] :: size] = 1
+    ones[:, ::size] = 1
+    windows = attended.shape.windows
+    gather = windows.gather(attended.shape.fringe, attended.shape.beyond, ones.device)
+    if attended.shape.bold_rows:  # their outputs are means over windows, so gradients are smaller by that factor
+        ones[windows.n_cls :] *= gather.times[:, None].to(ones.dtype)
+    return attended._replace(kv=kv).maps(ones)

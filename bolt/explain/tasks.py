@@ -14,8 +14,18 @@ from scipy import stats
 
 from bolt.cohort.confounding import holm
 from bolt.config import Explain
-from bolt.explain.courses import COURSE, Course, VolumesOf, on_grid, read_courses
-from bolt.explain.events import TRANSITIONS, alignment, event_mask, kinds_of, transitions
+from bolt.explain.courses import (
+    COURSE,
+    TRANSITIONS,
+    Course,
+    VolumesOf,
+    alignment,
+    event_mask,
+    kinds_of,
+    on_grid,
+    read_courses,
+    transitions,
+)
 from bolt.explain.weights import require_explained
 from bolt.io.files import atomic, write_json, write_table
 
@@ -125,7 +135,7 @@ def event_masks(course: Course, shift: float, kinds: Sequence[str] | None = None
     shift : float
         Seconds by which events are moved.
     kinds : sequence of str, optional
-        By default those that give the task its shape, see `bolt.explain.events.kinds_of`.
+        By default those that give the task its shape, see `bolt.explain.courses.kinds_of`.
     """
     n, tr = course.weights.shape[1], course.tr
     masks = {

@@ -65,7 +65,7 @@ class Tangent(Ridge):
         """Project scans onto the tangent space, (n, R (R + 1) / 2), as nilearn does."""
         from nilearn.connectome import sym_matrix_to_vec
 
-        whitening, shrinkage = self._state["whitening"], float(self._state.get("shrinkage", np.array(self.shrinkage)))
+        whitening, shrinkage = self._state["whitening"], np.asarray(self._state.get("shrinkage", self.shrinkage)).item()
         values, directions = np.linalg.eigh(whitening @ self._matrices(features, shrinkage) @ whitening)
         logarithms = (directions * np.log(values)[:, None]) @ directions.transpose(0, 2, 1)
         return sym_matrix_to_vec(logarithms).astype(np.float32)

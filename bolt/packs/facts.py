@@ -19,7 +19,7 @@ from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.models.parts.temperature import fit_temperature
 from bolt.packs.cohort import summarise_cohort
-from bolt.report.tables.scope import scope_text
+from bolt.report.tables.numbers import scope_text
 from bolt.series.cache import SeriesCache
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from bolt.api.estimators import estimator
 from bolt.api.scans import GIVEN
 from bolt.series.cache import SeriesCache
-from bolt.training.members import Member, predict_each
+from bolt.training.ensembles import Member, predict_each
 
 CONFOUNDS = ("mean_fd", "age", "sex")
 KNOWN = 0.8

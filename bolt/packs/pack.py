@@ -19,7 +19,7 @@ from bolt.io.files import read_json, sha256, write_json, write_text
 from bolt.packs.card import model_card
 from bolt.packs.facts import Facts, RunPlace, describe_run
 from bolt.packs.floor import fit_floor, floor_name
-from bolt.training.members import Member, load_member
+from bolt.training.ensembles import Member, load_member
 from bolt.training.outputs import checked_info
 
 log = logging.getLogger("bolt")

@@ -19,7 +19,7 @@ from bolt.packs.pack import Pack
 from bolt.packs.sources import NewScans, Wanted
 from bolt.series.connectivity import connectivity
 from bolt.series.parcellate import NATIVE
-from bolt.training.members import predict_each
+from bolt.training.ensembles import predict_each
 
 log = logging.getLogger(__name__)
 

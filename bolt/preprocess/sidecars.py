@@ -3,6 +3,8 @@
 Files that BIDS does not define (confounds, transforms, references, quality measures, pages) are named as in fMRIPrep
 and listed in ``.bidsignore``. Sources are given as BIDS URIs (``bids::`` for derivatives, ``bids:raw:`` for the raw
 dataset); the older key ``RawSources`` is deprecated.
+
+The ``.bidsignore`` file of the derivatives.
 """
 
 from __future__ import annotations
@@ -17,7 +19,40 @@ from nipype import Workflow
 from bolt import __version__
 from bolt.io.files import json_text, read_json, write_if_new, write_json
 from bolt.io.volumes import check_image, space_of
-from bolt.preprocess.bidsignore import write_bidsignore
+
+IGNORED = """*.html
+figures
+*_xfm.*
+*_boldref.*
+*_boldmap.*
+*_timeseries.*
+*desc-quality.json
+*status.json
+*crash.txt
+*provenance.json
+"""
+"""Files whose names BIDS does not define; fMRIPrep lists the same kinds."""
+
+
+def write_bidsignore(folder: Path) -> None:
+    """Write ``.bidsignore``: `IGNORED`, and the empty files that stand in for the outputs of failed images.
+
+    Parameters
+    ----------
+    folder : path
+        ``results/<dataset>/derivatives``.
+    """
+    empty = sorted(path for path in folder.glob("sub-*/**/[!.]*.nii.gz") if _is_empty(path))
+    lines = "".join(f"{path.relative_to(folder).as_posix()}\n" for path in empty)
+    write_if_new(IGNORED + lines, folder / ".bidsignore")
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return not path.stat().st_size
+    except FileNotFoundError:  # other jobs write to this folder at the same time
+        return False
+
 
 BIDS_VERSION = "1.10.0"
 README = """Preprocessed by BolT from the raw data named in dataset_description.json. File names and contents are

@@ -7,7 +7,7 @@ from pathlib import Path
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
 from bolt.io.files import read_json
-from bolt.report.tables.scope import scope_of
+from bolt.report.tables.numbers import scope_of
 
 
 def run_title(study: Study, run: ModelRun) -> str:

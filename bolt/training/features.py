@@ -2,6 +2,12 @@
 
 The connectivity of a scan depends on that scan only, so it is computed once for all folds. Everything learned from
 several scans (the model, the harmonisation of sites, the encoding of covariates) is learned from training scans only.
+
+Cross-validation repeated on permuted labels, of models that are fitted at once: what chance gives, without theory.
+
+Each permutation exchanges the labels of the largest units with one label each among all scans, keeps them so in every
+fold, fits the model again, and scores it on the permuted labels of the test scans (Ojala and Garriga 2010, JMLR
+11:1833).
 """
 
 from __future__ import annotations
@@ -17,11 +23,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
+from sklearn.metrics import roc_auc_score
 
 from bolt.cohort.covariates import Covariates
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Dataset, Model
+from bolt.folds.label_permutation import permutations
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import atomic, read_json, read_table, write_json, write_status, write_table, write_yaml
 from bolt.models.parts.features import FeatureModel
@@ -29,8 +37,7 @@ from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity_of, connectivity_of_crops
-from bolt.training.outputs import checked_info, checked_weights, write_predictions
-from bolt.training.roles import Training, fold_table
+from bolt.training.outputs import Training, checked_info, checked_weights, fold_table, write_predictions
 from bolt.training.targets import Classes, fit_target
 
 log = logging.getLogger(__name__)
@@ -273,3 +280,49 @@ def load_trained(folder: str | Path) -> Trained:
         if "sites" in info:
             effects = SiteEffects(info["sites"], *(arrays[f"sites.{name}"] for name in SITE_ARRAYS))
     return Trained(model, effects, info)
+
+
+def permuted_aucs(
+    cache: Path, folds: Path, model: Model, dataset: Dataset, trainings: Sequence[Training], n: int
+) -> NDArray[np.floating]:
+    """Return the mean AUC over folds of each of `n` permutations, (n,); NaN where it is undefined in every fold.
+
+    Parameters
+    ----------
+    cache, folds, model, dataset
+        As in `train_features`; the dataset has classes.
+    trainings : sequence of Training
+        Folds to repeat; their folders are not used.
+    n : int
+        Permutations.
+    """
+    series, (model, dataset) = SeriesCache(cache), model.on(dataset)
+    scans = series.index.sort_values("scan_id", ignore_index=True)
+    permuted = permutations(scans, n, np.random.default_rng(trainings[0].seed))
+    values = np.full((n, len(trainings)), np.nan)
+    for column, training in enumerate(trainings):
+        of_fold = model.for_fold(training.fold)
+        table = fold_table(series, folds, training.fold, share=of_fold.train_share, seed=training.seed)
+        vectors = None
+        if inputs_of(model.model) != "covariates":
+            vectors = connectivity_of(series, table.index.tolist(), fisher_z=of_fold.fisher_z)
+        for row, labels in enumerate(permuted):
+            drawn = table.assign(label=table["scan_id"].map(dict(zip(scans["scan_id"], labels, strict=True))))
+            if drawn.loc[drawn["role"] == "train", "label"].nunique() < len(dataset.classes or []):
+                continue
+            target = class_target(of_fold, dataset, drawn, training.fold, folds)
+            _, probability = learn(series, drawn, vectors, target, of_fold, training, dataset.crop)
+            test = (drawn["role"] == "test").to_numpy()
+            values[row, column] = _auc(target.encode(drawn)[test], probability[test])
+    defined = np.isfinite(values)
+    total = np.where(defined, values, 0).sum(axis=1)
+    return np.divide(total, defined.sum(axis=1), out=np.full(n, np.nan), where=defined.any(axis=1))
+
+
+def _auc(truth: NDArray[np.integer], probability: NDArray[np.floating]) -> float:
+    """Return the AUC of the positive class, or the macro average; NaN unless every class occurs."""
+    if len(np.unique(truth)) < probability.shape[1]:
+        return float("nan")
+    if probability.shape[1] == 2:
+        return float(roc_auc_score(truth, probability[:, 1]))
+    return float(np.mean([roc_auc_score(truth == c, probability[:, c]) for c in range(probability.shape[1])]))

@@ -15,7 +15,7 @@ from bolt.io.errors import ConfigError, MemoryShortage
 from bolt.io.resource_errors import is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
-from bolt.training.batch_splitting import memory_owner
+from bolt.training.batches import memory_owner
 from bolt.training.device import compute_exactly, copied_to
 from bolt.training.targets import stored_target
 

@@ -26,13 +26,12 @@ from bolt.models.base import SeriesModel
 from bolt.models.registry import create_model, with_covariates, with_facts
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
-from bolt.training.batch_splitting import explain_shortage
+from bolt.training.batches import explain_shortage
 from bolt.training.checkpoint import load_checkpoint, remove_resume, save_checkpoint
 from bolt.training.device import device_of
 from bolt.training.loop import Fit, LabelledScans
-from bolt.training.outputs import write_predictions
+from bolt.training.outputs import Training, fold_table, write_predictions
 from bolt.training.prediction import Pool, Scans, all_logits, predict
-from bolt.training.roles import Training, fold_table
 from bolt.training.seeding import seed_step
 from bolt.training.targets import Number, fit_target
 

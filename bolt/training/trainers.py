@@ -12,7 +12,7 @@ from typing import Any
 from bolt.config import Dataset, Model
 from bolt.io.errors import BoltError
 from bolt.models.registry import combines, fitted_at_once
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 
 
 def train_folds(

@@ -23,8 +23,8 @@ from bolt.explain.explainable import has_importance
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_json, write_yaml
 from bolt.training.checkpoint import load_checkpoint
-from bolt.training.members import load_member
-from bolt.training.roles import Training
+from bolt.training.ensembles import load_member
+from bolt.training.outputs import Training
 from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split
 

@@ -96,7 +96,8 @@ def test_values_that_are_no_numbers_are_told(table, caplog, column, values):
 def test_a_repetition_time_that_is_none_excludes_its_scan(table, tr):
     change(table, tr=[tr, *"22222"])
     scans = index(CONFIG, dataset(table)).set_index("scan_id")
-    assert scans.exclude_reason.notna().tolist() == [True, *5 * [False]] and "RepetitionTime" in scans.exclude_reason[0]
+    assert scans.exclude_reason.notna().tolist() == [True, *5 * [False]]
+    assert "RepetitionTime" in scans.exclude_reason.iloc[0]
 
 
 def test_missing_columns_are_named(table):

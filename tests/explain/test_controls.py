@@ -8,9 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.controls import along_directions, random_volumes
-from bolt.explain.landmark_tests import landmark_tests
-from bolt.explain.landmarks import landmark_regression
+from bolt.explain.landmarks import along_directions, landmark_regression, landmark_tests, random_volumes
 from bolt.explain.token_regression import FoldScans
 from bolt.explain.weights import write_controls, write_importance
 from tests.explain.runs import N_ROIS, MemoryCache, make_run

@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bolt.explain.landmark_tests import TEST_COLUMNS, _tested, landmark_tests
-from bolt.explain.landmarks import LANDMARK_COLUMNS
-from bolt.explain.subsets import SUBSET_COLUMNS
+from bolt.explain.landmarks import LANDMARK_COLUMNS, SUBSET_COLUMNS, TEST_COLUMNS, _tested, landmark_tests
 
 NO_CURVE = pd.DataFrame(columns=list(SUBSET_COLUMNS))
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.maps import map_names, paint
 from bolt.explain.regions import importance, network_summary, roi_weights, select, write_regions
+from bolt.explain.weights import map_names, paint
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.explain.rollout import rollout
+from bolt.explain.relevance import rollout
 from bolt.io.errors import DataError
 from bolt.models.attention import native
 from tests.models.plain_bolt import plain_bolt

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bolt.explain.landmarks import landmark_regression
-from bolt.explain.subsets import _relative, subset_offsets, subset_rows
+from bolt.explain.landmarks import _relative, landmark_regression, subset_offsets, subset_rows
 from bolt.explain.token_regression import FoldScans
 from bolt.explain.weights import IMPORTANCE_COLUMNS, read_importance
 from bolt.io.files import read_table, write_table

@@ -12,8 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from bolt.config import Explain
 from bolt.datasets.hcp_files import write_events
-from bolt.explain.courses import Course
-from bolt.explain.events import alignment, event_mask, kinds_of, read_events, transitions
+from bolt.explain.courses import Course, alignment, event_mask, kinds_of, read_events, transitions
 from bolt.explain.tasks import event_masks, write_tasks
 from bolt.explain.weights import UNTRAINED, read_importance, write_importance
 from bolt.io.errors import DataError

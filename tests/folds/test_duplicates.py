@@ -17,7 +17,7 @@ from bolt.folds.splits import make_folds
 from bolt.io.errors import LeakError
 from bolt.io.files import read_table
 from bolt.series.cache import SeriesCache
-from bolt.training.roles import fold_table
+from bolt.training.outputs import fold_table
 from tests.abide import write_series
 from tests.folds.test_splits import make_scans
 from tests.shared import shared_data

@@ -115,7 +115,7 @@ LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join(9 * [f'*a{i -
         ("a: 1\nsubjects: [010, 011]\n", r"'010' would be read as another number; put it in quotes.*line 2"),
         ("time: 1:30\n", "'1:30' would be read as another number"),
         (LAUGHS, r"more than 30 aliases"),
-        ("a: " + "[" * 100_000, "more than 100 levels"),
+        ("a: " + "[" * 100_000, "more than 100 levels|exceeded maximum nesting depth"),
         ("- " * 100_000, "more than 100 levels"),
         ("# " + 11_000_000 * "x", "11 MB are too much"),
     ],

@@ -28,7 +28,7 @@ SIZES = [(1, 1), (7, 3), (3, 8), (2, 129), (1, 300), (40, 13), (0, 5)]
 def test_known_answers(counter, key, expected, form):
     """Those of the authors' library, Random123 (kat_vectors, philox4x32 10)."""
     halves = masks.philox([form(word) for word in counter], key)
-    words = [int(half) >> shift & WORD for half in halves for shift in (0, 32)]
+    words = [int(half.item()) >> shift & WORD for half in halves for shift in (0, 32)]
     assert words == [int(word, 16) for word in expected.split()]
 
 

@@ -10,7 +10,7 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
 from bolt.models.registry import check_model, has_epochs, inputs_of, shortest_of
 from bolt.models.suitability import shortest_scan
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 from bolt.training.trainers import train_folds
 from tests.models.conformance import ALL, CROP, TORCH, make, small
 from tests.training.test_runner import LENGTHS, ROLES, write_toy

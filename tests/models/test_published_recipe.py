@@ -18,7 +18,7 @@ from bolt.models.attention.fused import FusedWindowAttention
 from bolt.models.attention.windows import windows_of
 from bolt.models.bolt import BolT, from_reference
 from bolt.models.registry import create_model
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 from bolt.training.runner import train_folds
 from tests.caches import dataset, pack, scan_table, split
 from tests.phantoms import TINY

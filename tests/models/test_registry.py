@@ -19,7 +19,7 @@ from bolt.models.declared import declared
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.settings import annotations_of
 from bolt.models.registry import check_model, create_model, crops_alike, ignores_tail, known_models, with_facts
-from bolt.training.batch_splitting import learns_from_batches, needs_equal_lengths
+from bolt.training.batches import learns_from_batches, needs_equal_lengths
 
 HYPER = {"logistic": {"n_covariates": 1}}
 """What a model needs to be created."""

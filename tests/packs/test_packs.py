@@ -33,7 +33,7 @@ from bolt.packs.pack import pack, read_pack
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity
 from bolt.training.features import train_features
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 from bolt.training.runner import train_folds
 from tests.api.test_estimators import LABELS, SERIES, SMALL
 from tests.caches import pack as make_cache
@@ -250,7 +250,7 @@ def test_new_scans_get_all_models(packed, tmp_path, files):
     table = run_predict(packed, files, tmp_path / "out.tsv")
     loaded = bolt.load(packed)
     np.testing.assert_allclose(table[["p_a", "p_b"]], loaded.predict_proba(SERIES), atol=1e-9)
-    each = np.stack([bolt.training.members.predict_each([m], loaded._checked(SERIES))[0] for m in loaded.members_])
+    each = np.stack([bolt.training.ensembles.predict_each([m], loaded._checked(SERIES))[0] for m in loaded.members_])
     best = each.mean(axis=0).argmax(axis=1)
     np.testing.assert_allclose(table["agreement"], (each.argmax(axis=2) == best).mean(axis=0))
     np.testing.assert_allclose(table["spread"], each[:, np.arange(24), best].std(axis=0), atol=1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bolt.preprocess import images
-from bolt.preprocess.deep_grey import deep_grey
+from bolt.preprocess.tissues import deep_grey
 
 
 def test_it_is_carried_to_the_head(tmp_path):

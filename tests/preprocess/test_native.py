@@ -17,7 +17,7 @@ from bolt.io.errors import BoltWarning
 from bolt.io.files import read_json, read_table
 from bolt.io.volumes import BoldInfo
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
-from bolt.report.sections.spaces import SPACE_COLUMNS, spaces_section
+from bolt.report.sections.cohort import SPACE_COLUMNS, spaces_section
 from bolt.series.native_space import Transforms, _followed, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
 from tests.preprocess.conftest import SCAN, SETTINGS, SPACE, VOLUMES

@@ -17,10 +17,9 @@ from bolt.config import load_registration
 from bolt.config.layout import prefix_of
 from bolt.io.files import write_json, write_status
 from bolt.preprocess.anatomical.workflow import anatomical_names, init_anatomical_wf
-from bolt.preprocess.bidsignore import write_bidsignore
 from bolt.preprocess.functional.confounds import write_motion
 from bolt.preprocess.functional.workflow import functional_names, init_functional_wf
-from bolt.preprocess.sidecars import describe_dataset, methods_of, sidecar_of, uri, write_sidecars
+from bolt.preprocess.sidecars import describe_dataset, methods_of, sidecar_of, uri, write_bidsignore, write_sidecars
 from bolt.report.sections.methods import load_references
 
 SPACES = ("MNI152NLin6Asym", "MNI152NLin2009aSym")

@@ -31,7 +31,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import write_status, write_table, write_text, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.figures import style
-from bolt.report.figures.brains.regions import Brain
+from bolt.report.figures.brains.maps import Brain
 from bolt.series.cache import SeriesCache
 from bolt.series.gather import build_cache
 

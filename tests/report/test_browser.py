@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from bolt.cohort.quality import excluded_by_eye
-from bolt.report.contents import PAGES
+from bolt.report.html import PAGES
 from tests.report.pages.test_quality import make_pages
 
 DRIVER = shutil.which("chromedriver")

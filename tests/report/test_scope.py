@@ -24,7 +24,7 @@ from bolt.report.experiments.landmarks import write_landmark_experiment
 from bolt.report.pages.explanation import write_explanation
 from bolt.report.pages.report import write_report
 from bolt.report.sections.comparison import gathered
-from bolt.report.tables.scope import joined, scope_text
+from bolt.report.tables.numbers import joined, scope_text
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
 from tests.packs.test_packs import build_run

@@ -13,8 +13,8 @@ from scipy.ndimage import gaussian_filter
 
 from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import load_denoise
-from bolt.explain.maps import paint
 from bolt.explain.regions import write_regions
+from bolt.explain.weights import paint
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, write_yaml
 from bolt.io.streams import VolumeWriter

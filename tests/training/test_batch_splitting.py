@@ -16,7 +16,7 @@ from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.brainnetcnn import BrainNetCNN
 from bolt.series.cache import SeriesCache
 from bolt.training import loop, runner
-from bolt.training.batch_splitting import is_shortage, learns_from_batches
+from bolt.training.batches import is_shortage, learns_from_batches
 from bolt.training.runner import load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, make
 from tests.training.test_runner import DATASET, equal, write_toy

@@ -11,9 +11,8 @@ from bolt.config import Model
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.metrics import write_metrics
 from bolt.io.files import read_json
-from bolt.training.features import train_features
-from bolt.training.permutations import permuted_aucs
-from bolt.training.roles import Training
+from bolt.training.features import permuted_aucs, train_features
+from bolt.training.outputs import Training
 from tests.caches import dataset, pack, scan_table, split
 
 CLASSES = ["no", "yes"]

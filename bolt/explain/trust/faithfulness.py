@@ -3,8 +3,7 @@
 Deletion replaces volumes, the most important first, until nothing of the scan is left; insertion starts from the
 replaced scan and restores the most important volumes first. Curves show the probability of the class that the model
 predicts for the intact scan. A faithful order makes it fall early in deletion (small area under the curve) and rise
-early in insertion (large area). `bolt.explain.trust.perturb` computes the curves of single scans; this module
-summarises them.
+early in insertion (large area).
 """
 
 from __future__ import annotations

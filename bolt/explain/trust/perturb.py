@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 
 from bolt.config import Faithfulness
 from bolt.evaluate.metrics import read_predictions
-from bolt.explain.gradients import integrated_gradients, volume_weights
 from bolt.explain.importance import load_bolt
-from bolt.explain.rollout import rollout
+from bolt.explain.relevance import integrated_gradients, rollout, volume_weights
 from bolt.explain.trust.faithfulness import ORDERS, write_fold
 from bolt.explain.trust.similarity import position_curves
-from bolt.explain.trust.surrogates import phase_randomised
 from bolt.explain.weights import read_importance
 from bolt.io.errors import DataError
 from bolt.models.bolt import BolT
@@ -37,7 +35,7 @@ Ranks = NDArray[np.intp]
 
 
 def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: int, device: str = "auto") -> None:
-    """Write the curves of a fold's test scans (`bolt.explain.trust.faithfulness.write_fold`).
+    """Write the curves of a fold's test scans (`write_fold`).
 
     Parameters
     ----------
@@ -220,3 +218,29 @@ def _probability(
             logits = model(torch.where(batch[..., None], other, intact)).logits
             parts.append(logits.softmax(-1)[:, target].cpu().numpy())
     return np.concatenate(parts).astype(float)
+
+
+def phase_randomised(series: NDArray[np.floating], random: np.random.Generator) -> NDArray[np.floating]:
+    """Rotate the phase of every frequency by a random angle that is the same in all ROIs.
+
+    Power and cross spectra are kept, and with them mean, variance, autocorrelation and covariance of the ROIs; timing
+    is lost (Prichard and Theiler 1994, doi:10.1103/PhysRevLett.73.951).
+
+    Parameters
+    ----------
+    series : float array (time, rois)
+    random : numpy.random.Generator
+
+    Returns
+    -------
+    float array (time, rois)
+        In the precision of `series`.
+    """
+    volumes = len(series)
+    spectrum = np.fft.rfft(series, axis=0)
+    angles = random.uniform(0, 2 * np.pi, len(spectrum))
+    angles[0] = 0  # the mean has no phase
+    if volumes % 2 == 0:
+        angles[-1] = 0  # nor has the Nyquist frequency
+    rotated = np.fft.irfft(spectrum * np.exp(1j * angles)[:, None], n=volumes, axis=0)
+    return rotated.astype(series.dtype, copy=False)

@@ -17,8 +17,8 @@ from bolt.preprocess.anatomical import average
 from bolt.preprocess.anatomical.extraction import Alignment, align_brain
 from bolt.preprocess.anatomical.normalisation import check_transform, normalise
 from bolt.preprocess.checks import check_t1w
-from bolt.preprocess.deep_grey import deep_grey
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
+from bolt.preprocess.tissues import deep_grey
 
 LEVELS = 250
 """Levels of intensity of a T1w on disk, about as many as FreeSurfer keeps: finer than the noise."""

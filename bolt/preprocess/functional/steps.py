@@ -16,7 +16,7 @@ from bolt.io.streams import VolumeWriter, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image
 from bolt.preprocess import images, registration
 from bolt.preprocess.checks import MIN_VOLUMES
-from bolt.preprocess.functional import boundary, compcor, confounds, motion, resample, sbref, timing
+from bolt.preprocess.functional import boundary, confounds, motion, resample, sbref, timing
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 
 REFERENCE_VOLUMES = 15
@@ -214,7 +214,7 @@ class Resample(Interface):
         area = self._acquired_area(target, brain, positions, info)
         points, inside = target.points[area], brain[area] > 0.5
         statistics = confounds.BrainStatistics(int(inside.sum()), inputs.unsteady)
-        tissues = compcor.TissueSignals(self._tissues(target, area, inside, max(info.voxel_sizes)))
+        tissues = confounds.TissueSignals(self._tissues(target, area, inside, max(info.voxel_sizes)))
         slices = timing.read_slice_times(inputs.bold, info.shape, info.tr) if inputs.slice_timing else None
         volumes = timing.slice_timed(iter_volumes(inputs.bold), slices, info.tr, inputs.unsteady)
         total = np.zeros(len(points))
@@ -276,8 +276,8 @@ class Resample(Interface):
                 image = images.read(path)
                 if name == "white_matter" and isdefined(self.inputs.deep):
                     image = image * (1 - images.read(self.inputs.deep))
-                share = image.new_image_like(compcor.voxel_share(image.numpy(), np.asarray(image.spacing), voxel))
-                masks[name] = compcor.purest(np.where(inside, target.resample_t1w(share)[area], 0))
+                share = image.new_image_like(confounds.voxel_share(image.numpy(), np.asarray(image.spacing), voxel))
+                masks[name] = confounds.purest(np.where(inside, target.resample_t1w(share)[area], 0))
         return masks
 
 

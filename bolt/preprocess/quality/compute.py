@@ -14,9 +14,8 @@ from bolt.io.streams import iter_volumes
 from bolt.preprocess import images
 from bolt.preprocess.information import normalised_mutual_information
 from bolt.preprocess.quality.agreement import coregistration_numbers, shift_margin
-from bolt.preprocess.quality.artefacts import ghost_ratio, slice_jumps
 from bolt.preprocess.quality.evidence import normalisation_evidence
-from bolt.preprocess.quality.measures import motion_numbers
+from bolt.preprocess.quality.measures import ghost_ratio, motion_numbers, slice_jumps
 from bolt.preprocess.registration import dice, warp
 
 

@@ -14,9 +14,8 @@ from bolt.experiments.entries import paper_table
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
 from bolt.report.figures.complexity import MEASURES, draw
-from bolt.report.tables.fidelity import EXPLAINED, marked, notes_of, reconstructed
 from bolt.report.tables.markup import Sheet, write_sheets
-from bolt.report.tables.numbers import DASH, decimal, number
+from bolt.report.tables.numbers import DASH, EXPLAINED, decimal, marked, notes_of, number, reconstructed
 
 FORMULA_COLUMNS = {
     "formula": "Order of growth that the paper states; n/a: none",

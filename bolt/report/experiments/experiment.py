@@ -35,24 +35,30 @@ from bolt.io.files import write_table
 from bolt.report.experiments.paper_layout import as_in_paper
 from bolt.report.figures.curve import draw_curves
 from bolt.report.figures.forest import draw
-from bolt.report.figures.sites import MOST, draw_sites, has_sites
+from bolt.report.figures.performance import MOST, draw_sites, has_sites
 from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only
-from bolt.report.tables.fidelity import RECONSTRUCTED, marked, notes_of, reconstructed, with_marks
 from bolt.report.tables.markup import Sheet, write_sheets
 from bolt.report.tables.numbers import (
     DASH,
     KINDS_OF_INTERVALS,
+    RECONSTRUCTED,
     Formatter,
     decimal,
     estimate,
+    joined,
+    marked,
     mean_sd,
     metric_name,
+    notes_of,
     number,
     p_value,
+    part_text,
     percent,
+    reconstructed,
+    scopes_of,
     signed,
+    with_marks,
 )
-from bolt.report.tables.scope import joined, part_text, scopes_of
 
 TESTS_COLUMNS = {**KEYS, "reference": "Row that is tested against", **TEST_COLUMNS, **SCOPE_COLUMNS}
 SPREADS = {"folds": "sd", "seeds": "sd_seeds", "the seeds of a fold": "sd_seeds_within"}

@@ -12,16 +12,14 @@ from bolt.config import Experiment
 from bolt.evaluate.classes import METRICS
 from bolt.experiments.entries import Entry
 from bolt.experiments.results import due, gather
-from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
-from bolt.explain.subsets import SUBSET_COLUMNS
+from bolt.explain.landmarks import LANDMARK_COLUMNS, SUBSET_COLUMNS, with_means
 from bolt.io.errors import DataError
 from bolt.io.files import holds_something, write_table
 from bolt.report.experiments.paper_layout import ATLASES, METRIC_HEADINGS, dataset_titles, in_papers_order, two_decimals
 from bolt.report.figures.landmarks import Curve, draw_curves
-from bolt.report.tables.explanation import landmark_table
-from bolt.report.tables.landmarks import paper_of, read_landmarks
+from bolt.report.tables.explanation import landmark_table, paper_of, read_landmarks
 from bolt.report.tables.markup import Sheet, write_sheets
-from bolt.report.tables.scope import joined, scope_text
+from bolt.report.tables.numbers import joined, scope_text
 
 WHERE: dict[str, Any] = {
     "dataset": "Dataset",

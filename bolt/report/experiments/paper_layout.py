@@ -11,10 +11,8 @@ from bolt.config import Experiment
 from bolt.evaluate.classes import METRICS
 from bolt.experiments.entries import Entry
 from bolt.report.tables.baselines import sees_brain
-from bolt.report.tables.fidelity import EXPLAINED, marked, notes_of, reconstructed
 from bolt.report.tables.markup import Sheet
-from bolt.report.tables.numbers import DASH, decimal
-from bolt.report.tables.scope import scope_text
+from bolt.report.tables.numbers import DASH, EXPLAINED, decimal, marked, notes_of, reconstructed, scope_text
 
 DATASETS = {"hcp_rest": "HCP-Rest", "hcp_task": "HCP-Task", "abide1": "ABIDE-I"}
 """The paper's datasets, in the order of its tables."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.report.figures.style import INK, MANY, canvas
-from bolt.report.tables.fidelity import MARK, RECONSTRUCTED
+from bolt.report.tables.numbers import MARK, RECONSTRUCTED
 
 MEASURES = {
     "operations": ("operations", 1e9, "10⁹"),

@@ -15,7 +15,7 @@ from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.experiments.entries import Entry
 from bolt.report.figures.forest import result_legend, set_metric_title
 from bolt.report.figures.style import INK, MANY, canvas
-from bolt.report.tables.fidelity import RECONSTRUCTED, marked
+from bolt.report.tables.numbers import RECONSTRUCTED, marked
 
 LOGARITHMIC_FROM = 5  # ratio of the largest to the smallest value; shares of the subjects are always linear
 OFFSET = 0.012  # of the axis, between points of several lines at one value

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from bolt.evaluate.classes import METRICS
 from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.report.figures.style import INK, MANY, MUTED, canvas
-from bolt.report.tables.fidelity import LEGEND, MARK, RECONSTRUCTED
-from bolt.report.tables.numbers import METRIC_NAMES, TOO_FEW
+from bolt.report.tables.numbers import LEGEND, MARK, METRIC_NAMES, RECONSTRUCTED, TOO_FEW
 
 ROW = 0.27  # inches of height
 STRIPE = "#f2f4f7"

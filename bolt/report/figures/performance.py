@@ -1,21 +1,27 @@
-"""How well models predict: training, metrics, calibration, and models compared."""
+"""How well models predict: training, metrics, calibration, and models compared.
+
+Who is in a dataset.
+
+The results of an experiment at each site: one line per site, one mark per row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from bolt.evaluate.calibration import BINS
 from bolt.evaluate.classes import METRICS
-from bolt.report.figures.style import INK, LINE, MANY, MUTED, WIDTH, canvas
-from bolt.report.tables.numbers import TOO_FEW, metric_name
+from bolt.report.figures.forest import ROW, STRIPE
+from bolt.report.figures.style import INK, LINE, MANY, MUTED, WIDTH, canvas, class_colours
+from bolt.report.tables.numbers import LEGEND, TOO_FEW, marked, metric_name
 from bolt.report.tables.readable import Evaluated
 
 
@@ -181,3 +187,136 @@ def overview(rows: Sequence[Row], metric: str, out: Path) -> None:
         axis.set_yticks(range(len(known)), [row.name for row in known])
         axis.set(ylim=(len(known) - 0.5, -0.5), xlim=(left, 1.015), xlabel=metric_name(metric))
         axis.tick_params(axis="y", length=0)
+
+
+def cohort(scans: pd.DataFrame, classes: Sequence[str], out: Path) -> None:
+    """Draw the label against site, sex, age and head motion, as far as they are known."""
+    colours = class_colours(classes)
+    panels = [("site", "Scans by site"), ("sex", "Scans by sex"), ("age", "Age"), ("mean_fd", "Head motion")]
+    panels = [(c, t) for c, t in panels if c in scans and scans[c].notna().any()]
+    panels = panels or [("task", "Scans")]
+    units = {"age": "years", "mean_fd": "mean FD (mm)"}
+    names = [column for column, _ in panels]
+    many_sites = len(names) > 1 and "site" in names and scans["site"].nunique() > 4  # these get a row of their own
+    others = [name for name in names if name != "site"] if many_sites else names
+    rows: Any = [["site"] * len(others), others] if many_sites else [others]
+    with canvas(out, height=4.6 if many_sites else 2.6) as figure:
+        axes = figure.subplot_mosaic(rows)
+        for column, title in panels:
+            axis = axes[column]
+            if column in units:
+                _strip(axis, scans, column, colours)
+                axis.set_ylabel(units[column])
+            else:
+                _counts(axis, scans, column, colours)
+            axis.set_title(title)
+        handles = [axes[names[0]].plot([], [], "s", color=c, label=name)[0] for name, c in colours.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(classes), 7))
+
+
+def _counts(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, str]) -> None:
+    table = pd.crosstab(scans[column].fillna("unknown").astype(str), scans["label"].astype(str))
+    shown = table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index[:30]]
+    bottom = np.zeros(len(shown))
+    for name, colour in colours.items():
+        heights = shown[name].to_numpy() if name in shown else np.zeros(len(shown))
+        bars = axis.bar(np.arange(len(shown)), heights, bottom=bottom, color=colour, width=0.7)
+        if len(shown) <= 5:
+            texts = [str(h) if h > 0.06 * shown.sum(axis=1).max() else "" for h in heights]  # only where it fits
+            axis.bar_label(bars, texts, label_type="center", color="white", fontsize=8)
+        bottom += heights
+    slanted = len(shown) > 4 or sum(map(len, shown.index)) > 16
+    axis.set_xticks(range(len(shown)), shown.index)
+    if slanted:
+        axis.tick_params(axis="x", labelsize=7.5)
+        axis.set_xticks(range(len(shown)), shown.index, rotation=45, ha="right", rotation_mode="anchor")
+    axis.set_ylabel("scans")
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if len(table) > len(shown):
+        axis.set_xlabel(f"{len(table) - len(shown)} smaller ones not shown")
+
+
+def _strip(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, str]) -> None:
+    random = np.random.default_rng(0)
+    for i, (name, colour) in enumerate(colours.items()):
+        values = pd.to_numeric(scans.loc[scans["label"].astype(str) == name, column], errors="coerce").dropna()
+        size, alpha = (3, 0.55) if len(values) < 200 else (2, 0.35)
+        axis.plot(i + random.uniform(-0.22, 0.22, len(values)), values, "o", ms=size, alpha=alpha, mew=0, color=colour)
+        if len(values):
+            axis.hlines(values.median(), i - 0.32, i + 0.32, color=INK, lw=1.6, zorder=3)
+    axis.set_xticks([])
+    axis.set_xlim(-0.6, len(colours) - 0.4)
+    known = pd.to_numeric(scans[column], errors="coerce").dropna()
+    if column == "mean_fd" and known.min() > 0 and known.max() > 8 * known.median():  # a few large values
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    elif column == "mean_fd":
+        axis.set_ylim(bottom=0)
+
+
+MOST = 5
+"""Rows that are drawn; more cannot be told apart."""
+NO_SKILL = {"auc": 0.5, "r": 0.0}
+
+
+def has_sites(by_site: pd.DataFrame) -> bool:
+    """Return whether a table of sites has anything to draw."""
+    return bool(by_site.loc[by_site["metric"].isin(NO_SKILL), "pooled"].notna().any())
+
+
+def shown_rows(by_site: pd.DataFrame, reference: str = "") -> list[str]:
+    """Return the rows that are drawn: `reference`, then the others in their order, at most `MOST`."""
+    rows = dict.fromkeys(by_site["row"])
+    return sorted(rows, key=lambda row: row != reference)[:MOST]
+
+
+def draw_sites(by_site: pd.DataFrame, out: Path, *, reference: str = "", unknown: Collection[str] = ()) -> None:
+    """Draw the AUC (of numbers: r) at each site with its 95 % interval, for the `shown_rows` of an experiment.
+
+    Parameters
+    ----------
+    by_site : DataFrame
+        `bolt.experiments.results.SITE_COLUMNS`; at least one row.
+    out : Path
+    reference : str
+        Row that is drawn whatever its place.
+    unknown : collection of str
+        Reconstructed rows, which are marked.
+    """
+    seen = by_site[by_site["metric"].isin(NO_SKILL)]
+    rows = shown_rows(seen, reference)
+    names = [marked(row, unknown) for row in rows]
+    parts = list(seen[seen["row"].isin(rows)].groupby(["dataset", "atlas"], sort=False))
+    height = max(part["site"].nunique() for _, part in parts) * (ROW + 0.05 * len(rows)) + 1.3
+    with canvas(out, width=min(5.5 * len(parts) + 1, 12), height=height) as figure:
+        axes = figure.subplots(1, len(parts), squeeze=False)[0]
+        for axis, (key, part) in zip(axes, parts, strict=True):
+            _panel(axis, part, rows)
+            axis.set_title(", ".join(key))
+        keys = [axes[0].plot([], [], "D-", ms=4, lw=1.4, color=MANY[i], label=name)[0] for i, name in enumerate(names)]
+        keys.append(axes[0].plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
+        keys.append(axes[0].plot([], [], "D", ms=4, mfc="white", color=INK, label="too few for an interval")[0])
+        title = "test scans of a site, 95 % interval"
+        title += "" if names == rows else f"; {LEGEND}"
+        figure.legend(handles=keys, loc="outside lower center", ncols=3, title=title)
+
+
+def _panel(axis: Axes, part: pd.DataFrame, rows: list[str]) -> None:
+    """Draw one dataset and atlas; the largest site is on top."""
+    sizes = part.groupby("site")["n_scans"].max().sort_values(ascending=False, kind="stable")
+    for i in range(0, len(sizes), 2):
+        axis.axhspan(i - 0.5, i + 0.5, color=STRIPE, lw=0, zorder=0)
+    offsets: Any = dict(zip(rows, np.linspace(-0.3, 0.3, len(rows)) if len(rows) > 1 else [0.0], strict=True))
+    for value in part.dropna(subset="pooled").itertuples():
+        y, colour = list(sizes.index).index(value.site) + offsets[value.row], MANY[rows.index(value.row)]
+        known = np.isfinite(value.low)
+        axis.hlines(
+            y, value.low if known else value.pooled, value.high if known else value.pooled, color=colour, lw=1.4
+        )
+        axis.plot(value.pooled, y, "D", ms=3.6, color=colour, mfc=colour if known else "white", zorder=3)
+    metric = part["metric"].iloc[0]
+    axis.axvline(NO_SKILL[metric], color=INK, ls="--", lw=0.9, zorder=1)
+    axis.set_yticks(range(len(sizes)), [f"{site} ({n} scan{'s' * (n != 1)})" for site, n in sizes.items()])
+    axis.set_ylim(len(sizes) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel(metric_name(metric))

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from bolt.explain.events import MOST
+from bolt.explain.courses import MOST
 from bolt.report.figures.series import carpet
 from bolt.report.figures.style import INK, MANY, MUTED, canvas
 from bolt.report.tables.explanation import TASK_KEYS, task_titles

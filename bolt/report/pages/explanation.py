@@ -12,21 +12,13 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.explain.explainable import has_importance
 from bolt.io.errors import DataError
-from bolt.report.contents import write_report_page
-from bolt.report.html import Block, Chapter
+from bolt.report.html import Block, Chapter, write_report_page
 from bolt.report.runs import run_anchor, run_scope, run_title
-from bolt.report.sections.explanation.absent import unexplained
-from bolt.report.sections.explanation.connections import connections_blocks
-from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
-from bolt.report.sections.explanation.landmarks import landmarks_blocks
-from bolt.report.sections.explanation.moments import moments_blocks
-from bolt.report.sections.explanation.overview import draw_overview
+from bolt.report.sections.explanation.moments import landmarks_blocks, moments_blocks, tasks_blocks, truth_blocks
+from bolt.report.sections.explanation.overview import draw_overview, unexplained
 from bolt.report.sections.explanation.questions import MARKS, Verdict, believed, counted, verdicts_of
-from bolt.report.sections.explanation.regions import regions_blocks
-from bolt.report.sections.explanation.sanity import sanity_blocks
-from bolt.report.sections.explanation.stability import stability_blocks
-from bolt.report.sections.explanation.tasks import tasks_blocks
-from bolt.report.sections.explanation.truth import truth_blocks
+from bolt.report.sections.explanation.regions import connections_blocks, regions_blocks
+from bolt.report.sections.explanation.trust import faithfulness_blocks, sanity_blocks, stability_blocks
 from bolt.report.sections.leaks import leaks_section
 
 Part = Callable[[Study, ModelRun], list[Block]]

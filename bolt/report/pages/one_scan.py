@@ -14,10 +14,10 @@ from nilearn import plotting
 from bolt.explain.courses import COURSE, Course, on_grid
 from bolt.explain.given_scan import GivenScan
 from bolt.explain.tasks import block_table, curve_table, event_masks
-from bolt.report.figures.connections import colour_map
 from bolt.report.figures.series import time_course
 from bolt.report.figures.style import DIVERGING, canvas
 from bolt.report.figures.tasks import draw_course
+from bolt.report.figures.trust import colour_map
 from bolt.report.html import Block, Chapter, Picture, Table, Text, write_page
 
 LISTED = 12  # ROIs in the page's table

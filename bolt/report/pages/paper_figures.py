@@ -19,8 +19,8 @@ from bolt.io.files import holds_something, read_json, read_table, write_table, w
 from bolt.report.experiments.landmarks import tested
 from bolt.report.experiments.paper_layout import dataset_titles, in_papers_order
 from bolt.report.figures.tasks import draw_masked, draw_tasks, of_task
+from bolt.report.sections.explanation.moments import COURSE, MASKED, onset
 from bolt.report.sections.explanation.regions import atlas_of, brain_caption
-from bolt.report.sections.explanation.tasks import COURSE, MASKED, onset
 from bolt.report.tables.explanation import TASK_KEYS, selected_rois, task_titles
 from bolt.report.tables.markup import Sheet, markdown
 
@@ -72,7 +72,7 @@ def write_brain_maps(experiment: Experiment, entries: Sequence[Entry], studies: 
     DataError
         Nothing is explained.
     """
-    from bolt.report.figures.brains.regions import plot_regions  # nilearn is slow to import
+    from bolt.report.figures.brains.maps import plot_regions  # nilearn is slow to import
 
     tables, parts = [], []
     for found in _explained(experiment, entries, studies, "roi_weights.tsv"):

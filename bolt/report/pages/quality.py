@@ -8,8 +8,8 @@ from bolt.cohort.quality import QUALITY_COLUMNS, is_judged
 from bolt.config.study import Study
 from bolt.io.files import read_table
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.contents import subject_link, write_report_page
-from bolt.report.figures.strips import strip
+from bolt.report.figures.series import strip
+from bolt.report.html import subject_link, write_report_page
 from bolt.report.sections.images import GOOD, Rater, state_of
 from bolt.report.tables.numbers import number
 

@@ -21,18 +21,18 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.io.files import read_table, write_text
 from bolt.jobs.provenance import commit
 from bolt.jobs.versions import versions
-from bolt.report.contents import ABOUT, PAGES, pages_of, write_report_page
-from bolt.report.html import Chapter
+from bolt.report.html import ABOUT, PAGES, Chapter, pages_of, write_report_page
 from bolt.report.pages.subjects import Subject, index_exclusions, write_subjects
 from bolt.report.runs import run_scope
-from bolt.report.sections.bibliography import bibtex
-from bolt.report.sections.cohort import cohort_section, with_lengths, with_motion
+from bolt.report.sections.cohort import cohort_section, series_section, spaces_section, with_lengths, with_motion
 from bolt.report.sections.comparison import Compared, comparison, gathered, reference, reference_run
 from bolt.report.sections.costs import costs_section
-from bolt.report.sections.explanation.absent import unexplained
+from bolt.report.sections.explanation.overview import unexplained
 from bolt.report.sections.findings import findings
+from bolt.report.sections.images import quality_section
 from bolt.report.sections.leaks import leaks_section
 from bolt.report.sections.methods import (
+    bibtex,
     cite,
     cited,
     load_references,
@@ -40,11 +40,7 @@ from bolt.report.sections.methods import (
     methods_page,
     preprocessing_texts,
 )
-from bolt.report.sections.quality import quality_section
-from bolt.report.sections.runs import run_section
-from bolt.report.sections.search import search_sections
-from bolt.report.sections.series import series_section
-from bolt.report.sections.spaces import spaces_section
+from bolt.report.sections.runs import run_section, search_sections
 from bolt.report.tables import readable
 
 MOST_NAMED = 6

@@ -22,14 +22,12 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.datasets.participants import SELECTION
 from bolt.io.files import read_table
 from bolt.io.text import shorten_list
-from bolt.report.contents import bar, subject_link
-from bolt.report.html import write_page
+from bolt.report.html import bar, subject_link, write_page
 from bolt.report.pages.quality import read_quality
 from bolt.report.sections.comparison import Compared
-from bolt.report.sections.courses import courses
 from bolt.report.sections.images import GOOD, Image, Rater, images_of
 from bolt.report.sections.methods import cite, preprocessing_texts
-from bolt.report.sections.predictions import in_short, predictions_of, worst_error
+from bolt.report.sections.runs import courses, in_short, predictions_of, worst_error
 from bolt.report.tables.numbers import number
 
 URGENT = ("failed", "excluded", "check", "ok")

@@ -14,14 +14,21 @@ from bolt.experiments.results import Gathered, gather, paired_tests, sites, summ
 from bolt.models.registry import inputs_of
 from bolt.report.experiments.experiment import paired
 from bolt.report.figures import performance as figures
-from bolt.report.figures.sites import MOST, draw_sites, has_sites
+from bolt.report.figures.performance import MOST, draw_sites, has_sites
 from bolt.report.html import Block, Chapter, Picture, Table, Text
 from bolt.report.runs import figure_folder, run_scope, run_title
 from bolt.report.tables import readable
 from bolt.report.tables.baselines import baseline_warning, sees_covariates_only
-from bolt.report.tables.fidelity import LEGEND, marked, reconstructed
-from bolt.report.tables.numbers import DASH, KIND_OF_INTERVAL_OF_NUMBERS, KINDS_OF_INTERVALS, WITHIN_FOLDS
-from bolt.report.tables.scope import joined
+from bolt.report.tables.numbers import (
+    DASH,
+    KIND_OF_INTERVAL_OF_NUMBERS,
+    KINDS_OF_INTERVALS,
+    LEGEND,
+    WITHIN_FOLDS,
+    joined,
+    marked,
+    reconstructed,
+)
 
 CAPTION = (
     "All test scans with 95 % intervals, and mean ± standard deviation over folds. {within}All models have the "

@@ -28,9 +28,19 @@ from bolt.report.runs import figure_folder, run_anchor, run_figure, run_title
 from bolt.report.sections.comparison import Compared, reference_run
 from bolt.report.sections.explanation.questions import MARKS, NOT_SUPPORTED, Verdict, believed, verdicts_of
 from bolt.report.tables.baselines import sees_brain, standing
-from bolt.report.tables.fidelity import LEGEND, marked, reconstructed
-from bolt.report.tables.numbers import decimal, metric_name, name_of_all, number, p_value, percent
-from bolt.report.tables.scope import joined, scope_of
+from bolt.report.tables.numbers import (
+    LEGEND,
+    decimal,
+    joined,
+    marked,
+    metric_name,
+    name_of_all,
+    number,
+    p_value,
+    percent,
+    reconstructed,
+    scope_of,
+)
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 MODELS = "{metric} of all test scans with its 95 % interval; dashed: no skill. Grey: models that see no brain data."

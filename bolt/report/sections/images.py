@@ -1,4 +1,7 @@
-"""The images and scans of one subject: their state, how each measure is rated, and their pictures."""
+"""The images and scans of one subject: their state, how each measure is rated, and their pictures.
+
+Image quality over all scans; single scans and their images are on pages of their own.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,12 @@ from bolt.config import Config, Quality
 from bolt.config.derivatives import SCAN_PICTURES, T1W_PICTURES, pictures_of
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
-from bolt.io.files import holds_something, read_columns, read_json, to_numbers
+from bolt.io.files import holds_something, read_columns, read_json, read_table, to_numbers
 from bolt.jobs.crash_report import report_path
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.figures.strips import coverage_strip, outlying
+from bolt.report.figures.series import coverage_strip, outlying
+from bolt.report.html import Block, Table, Text
+from bolt.report.tables import readable
 from bolt.report.tables.numbers import number
 
 Row = Mapping[Hashable, Any]
@@ -235,3 +240,19 @@ def _networks(place: str, atlas_dir: Path | None) -> dict[int, str]:
     """Return the network of each ROI of an atlas, by its value; ROIs without one are missing."""
     labels = load_labels(place, atlas_dir=atlas_dir).dropna(subset=["network"])
     return dict(zip(labels["value"].astype(int), labels["network"], strict=True))
+
+
+def quality_section(study: Study) -> list[Block]:
+    """Summarise the quality measures and link to the quality page; [] if quality was not assessed."""
+    layout = study.layout
+    if not layout.quality.is_file():
+        return []
+    cutoffs = {name: (bound, value) for bound, name, value in study.config.quality.cutoffs()}
+    shown = readable.quality(read_table(layout.quality, text=("scan_id", "subject", "anatomy")), cutoffs)
+    if shown.empty:
+        return []
+    blocks: list[Block] = []
+    if layout.quality_page.is_file():
+        text = "All measures of every scan:"
+        blocks.append(Text(text, link=layout.quality_page.name))
+    return [*blocks, Table(shown, "Quality measures over all preprocessed scans.", layout.quality)]

@@ -10,8 +10,7 @@ from bolt.cohort.confounding import holm
 from bolt.config import Model
 from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.paired import FEWEST_FOLDS
-from bolt.report.tables.numbers import Formatter, decimal, metric_name, p_value, percent
-from bolt.report.tables.scope import part_text
+from bolt.report.tables.numbers import Formatter, decimal, metric_name, p_value, part_text, percent
 
 ALPHA = 0.05
 

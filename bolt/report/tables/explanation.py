@@ -1,17 +1,23 @@
-"""Tables of the explanation page."""
+"""Tables of the explanation page.
+
+Landmark regressions as read from files, and the paper's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from bolt.evaluate.classes import METRICS
+from bolt.experiments.entries import paper_table
 from bolt.explain.courses import COURSE
 from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
 from bolt.explain.trust.similarity import GONE
 from bolt.explain.weights import CONTROL_WEIGHTS, UNBIASED
+from bolt.io.files import read_table
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value, shown_as, signed
 
 TASK_KEYS = list(COURSE)
@@ -281,3 +287,23 @@ def _beaten(row: dict[Any, Any]) -> str:
     if all(pd.isna(answer) for answer in known.values()):
         return DASH
     return ", ".join(control for control, answer in known.items() if answer == "yes") or "none"
+
+
+def read_landmarks(file: Path) -> pd.DataFrame:
+    """Read ``landmarks.tsv`` or ``subsets.tsv``."""
+    return read_table(file, text=("fold", "importance", "tokens", "level"))
+
+
+def paper_of(dataset: str | None, atlas: str) -> pd.DataFrame:
+    """Return the paper's own values as shares: tokens, metric, mean, sd; empty for what the paper does not have.
+
+    Parameters
+    ----------
+    dataset : str or None
+        Which of the paper's datasets, the key `paper` of a dataset's file.
+    atlas : str
+    """
+    table = read_table(paper_table("landmarks"))
+    values = table[(table["dataset"] == dataset) & (table["atlas"] == atlas)]
+    values = values.assign(mean=values["mean_percent"] / 100, sd=values["sd_percent"] / 100)
+    return values[["tokens", "metric", "mean", "sd"]]

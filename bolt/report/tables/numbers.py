@@ -1,13 +1,21 @@
-"""Numbers as text: rounded, with a true minus sign, and a dash for missing values."""
+"""Numbers as text: rounded, with a true minus sign, and a dash for missing values.
+
+How much of a study was tested: what stands wherever a metric does, as long as folds are missing.
+
+Marks and notes of methods that are reconstructed, so that no table shows their numbers as those of the originals.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
+from bolt.config.models import Fidelity
 from bolt.evaluate.metrics import LOWER_IS_BETTER
+from bolt.report.tables.markup import Sheet
 
 DASH = "–"
 KINDS_OF_INTERVALS = (
@@ -111,3 +119,82 @@ def number_range(low: Any, high: Any) -> str:
     if pd.isna(low):
         return f"≤ {number(high)}"
     return f"≥ {number(low)}" if pd.isna(high) else f"{number(low)} to {number(high)}"
+
+
+def part_text(n: Any, n_all: Any) -> str:
+    """Return a number, and of how many if these are not all."""
+    return number(n) if n == n_all else f"{number(n)} of {number(n_all)}"
+
+
+def scope_text(n_folds: int, outer: int, scans: int, all_scans: int) -> str:
+    """Return how many of all folds and scans were tested; empty if all folds were.
+
+    Parameters
+    ----------
+    n_folds : int
+        Finished folds.
+    outer : int
+        Folds of the cross-validation, whether they were asked for (`folds: run`) or not.
+    scans, all_scans : int
+        Scans that were tested in the finished folds, and all that the cross-validation tests.
+    """
+    return "" if n_folds >= outer else f"{n_folds} of {outer} folds, {scans} of {all_scans} scans tested"
+
+
+def scope_of(summary: Mapping[str, Any]) -> str:
+    """Return the scope of a run by its ``summary.json``; empty if it is complete, or if nothing was evaluated."""
+    pooled = summary["pooled"]
+    if not pooled or "outer_folds" not in pooled:
+        return ""
+    finished = len(summary["expected_folds"]) - len(summary["missing_folds"])
+    return scope_text(finished, pooled["outer_folds"], pooled["n_scans"], pooled["n_all_scans"])
+
+
+def scopes_of(table: pd.DataFrame) -> dict[str, str]:
+    """Return the scope of each row of a table of results or of tests, by name; rows without any fold are omitted."""
+    columns = ["n_folds", "expected_folds", "n_scans", "n_all_scans"]
+    counts = table[table["n_folds"] > 0].groupby("row", sort=False)[columns].max().astype(int)
+    return {str(row): scope_text(*values) for row, *values in counts.itertuples(name=None)}
+
+
+def joined(scopes: Mapping[str, str]) -> list[str]:
+    """Return texts on rows, such as their scopes: a line for each different one, without names if it is of all rows."""
+    rows_of: dict[str, list[str]] = {}
+    for row, scope in scopes.items():
+        rows_of.setdefault(scope, []).append(row)
+    return [scope if len(rows_of) == 1 else f"{'; '.join(rows)}: {scope}" for scope, rows in rows_of.items() if scope]
+
+
+RECONSTRUCTED = "reconstructed"
+MARK = "†"
+LEGEND = f"{MARK} reconstructed, not the original method"
+EXPLAINED = (
+    f"{MARK} Reconstructed: the architecture that the paper used is not known, so the row is not a result of the "
+    "original."
+)
+Fidelities = Mapping[str, Fidelity | None]
+"""Row to what is stated of its model."""
+
+
+def reconstructed(fidelities: Fidelities) -> dict[str, str]:
+    """Return the reconstructed rows, and what was reconstructed of each."""
+    return {row: stated.note for row, stated in fidelities.items() if stated and stated.level == RECONSTRUCTED}
+
+
+def marked(name: str, rows: Iterable[str]) -> str:
+    """Return the name of a row, with a dagger if it is one of the reconstructed `rows`."""
+    return f"{name} {MARK}" if name in rows else name
+
+
+def notes_of(rows: Mapping[str, str]) -> list[str]:
+    """State of each reconstructed row what was reconstructed."""
+    return [f"{row} is reconstructed: {note}".rstrip(".") for row, note in rows.items()]
+
+
+def with_marks(sheet: Sheet, rows: Iterable[str]) -> Sheet:
+    """Return a sheet, whose first column names rows, with a dagger behind reconstructed ones and its meaning below."""
+    names = list(sheet.frame[""])
+    shown = [marked(name, rows) for name in names]
+    if shown == names:
+        return sheet
+    return replace(sheet, frame=sheet.frame.assign(**{"": shown}), notes=[*sheet.notes, LEGEND])

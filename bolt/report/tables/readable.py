@@ -24,10 +24,10 @@ from bolt.report.tables.numbers import (
     number,
     number_range,
     p_value,
+    part_text,
     percent,
     shown_as,
 )
-from bolt.report.tables.scope import part_text
 
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
 """A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""

@@ -74,7 +74,7 @@ def download(job: Job) -> None:
 
 @stage(
     "Put the template of the output space where preprocessing finds it.",
-    code=("bolt.preprocess.templates", "bolt.preprocess.quality.evidence"),
+    code=("bolt.preprocess.templates", "bolt.preprocess.quality.measures"),
     settings=lambda study: study.config.preprocess.space,
     jobs=lambda plan: int(plan.n_raw > 0),
     memory_mb=2000,

@@ -40,7 +40,7 @@ def folds_with_importance(job: Job) -> list[int]:
     command="explain-fold",
     rules=("explain_fold",),
     keys=OF_FOLD,
-    code=("bolt.explain.importance", "bolt.explain.trust.untrained"),
+    code=("bolt.explain.importance", "bolt.explain.trust.sanity"),
     settings=lambda study: [study.config.device, study.config.explain.gradient],
     jobs=lambda plan: plan.n_weighed_folds,
     cost=Cost(5, 0.2, phantom=3),
@@ -52,7 +52,7 @@ def folds_with_importance(job: Job) -> list[int]:
 def explain(job: Job) -> None:
     """Write the importance weights of every scan of a fold; of tasks, also under untrained models."""
     from bolt.explain.importance import explain_fold
-    from bolt.explain.trust.untrained import explain_untrained
+    from bolt.explain.trust.sanity import explain_untrained
     from bolt.explain.weights import IMPORTANCE_FILES, UNTRAINED
     from bolt.series.cache import SeriesCache
 

@@ -265,7 +265,7 @@ def _pages_settings(study: Study) -> list[Any]:
 
 @stage(
     "Write the page of image quality, and one per subject.",
-    code=("bolt.report.pages.quality", "bolt.report.pages.subjects", "bolt.preprocess.bidsignore"),
+    code=("bolt.report.pages.quality", "bolt.report.pages.subjects", "bolt.preprocess.sidecars"),
     settings=_pages_settings,
     jobs=lambda plan: int(plan.judged and plan.whole),
     memory_mb=2000,
@@ -273,7 +273,7 @@ def _pages_settings(study: Study) -> list[Any]:
 def quality_pages(job: Job) -> None:
     """Write the pages that show the quality of images."""
     from bolt.jobs.provenance import provenance_path
-    from bolt.preprocess.bidsignore import write_bidsignore
+    from bolt.preprocess.sidecars import write_bidsignore
     from bolt.report.pages.quality import write_quality
     from bolt.report.pages.subjects import write_subjects
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bolt.config import Model
     from bolt.config.study import Study
     from bolt.io.errors import BoltError
-    from bolt.training.roles import Training
+    from bolt.training.outputs import Training
     from bolt.training.watching import Watch
     from bolt.workflow.job import Job
 
@@ -73,7 +73,7 @@ def train(job: Job) -> None:
 
 def _train(job: Job, folds: list[int]) -> dict[int, BoltError | None]:
     """Train folds side by side; return the error of each, or None."""
-    from bolt.training.roles import Training
+    from bolt.training.outputs import Training
     from bolt.training.trainers import train_folds
 
     errors = train_folds(
@@ -101,7 +101,7 @@ def _watched(job: Job, training: Training) -> AbstractContextManager[Watch]:
 @stage(
     "Compute metrics per fold and over folds.",
     keys=OF_RUN,
-    code=("bolt.evaluate.metrics", "bolt.training.permutations"),
+    code=("bolt.evaluate.metrics", "bolt.training.features"),
     settings=lambda study: [study.config.folds.permutations, study.config.folds.outer],
     jobs=lambda plan: plan.n_evaluated,
     cost=Cost(2, phantom=1),
@@ -111,11 +111,11 @@ def evaluate(job: Job) -> None:
     from bolt.evaluate.metrics import fold_predictions, write_metrics
     from bolt.jobs.provenance import provenance_path
     from bolt.models.registry import fitted_at_once
-    from bolt.training.roles import Training
+    from bolt.training.outputs import Training
 
     folder, n, repeated = job.run.folder, job.config.folds.permutations, None
     if n and job.dataset.classes and fitted_at_once(job.model.model):
-        from bolt.training.permutations import permuted_aucs
+        from bolt.training.features import permuted_aucs
 
         finished = [fold for fold in job.folds if fold_predictions(job.run.fold(fold))[0] == "ok"]
         trainings = [Training(fold, job.options.seed, job.run.fold(fold)) for fold in finished]
@@ -209,7 +209,7 @@ def _search_settings(study: Study) -> list[Any]:
     rules=("search_fold", "choose"),
     keys=("atlas", "model"),
     options=_search_options,
-    code=("bolt.training.tuning.search", "bolt.training.tuning.choice"),
+    code=("bolt.training.tuning.search", "bolt.training.tuning.objective"),
     settings=_search_settings,
     jobs={"search_fold": lambda plan: plan.n_searches, "choose": lambda plan: plan.n_choices},
     cost={"search_fold": Cost(10, phantom=10), "choose": Cost(3, phantom=3)},
@@ -222,8 +222,7 @@ def search(job: Job) -> None:
     from bolt.config import load_space, schema_line
     from bolt.io.files import write_text
     from bolt.jobs.provenance import provenance_path
-    from bolt.training.tuning.choice import write_choice
-    from bolt.training.tuning.objective import Objective
+    from bolt.training.tuning.objective import Objective, write_choice
     from bolt.training.tuning.search import search_fold
     from bolt.training.tuning.space import check_search
 
@@ -253,7 +252,7 @@ def search(job: Job) -> None:
 @stage(
     "Choose hyper-parameters for all datasets and atlases that were searched (scheme: shared).",
     keys=("model",),
-    code=("bolt.training.tuning.shared",),
+    code=("bolt.training.tuning.search",),
     settings=lambda study: study.config.search.model_dump(exclude={"models", "use"}),
     jobs=lambda plan: plan.n_shared_choices,
     cost=Cost(3, phantom=3),
@@ -265,7 +264,7 @@ def choose_shared(job: Job) -> None:
     from bolt.experiments.entries import configurations
     from bolt.io.files import write_text
     from bolt.jobs.provenance import provenance_path
-    from bolt.training.tuning.shared import write_shared
+    from bolt.training.tuning.search import write_shared
 
     model, studies = _searched(job), {}
     for config in configurations(job.config.paths.results, job.config.dataset_name):

@@ -99,7 +99,7 @@ def sanity(job: Job) -> None:
 @stage(
     "Delete and insert volumes in a fold's test scans, and follow the prediction.",
     keys=OF_FOLD,
-    code=("bolt.explain.trust.perturb",),
+    code=("bolt.explain.trust.faithfulness",),
     settings=lambda study: [study.config.explain.faithfulness, study.config.device],
     jobs=lambda plan: plan.n_checked_folds * plan.faithfulness,
     cost=Cost(10, 2.4, phantom=8),

@@ -12,8 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from bolt.config import Faithfulness
 from bolt.config.layout import ModelRun
-from bolt.explain.gradients import integrated_gradients, volume_weights
-from bolt.explain.relevance import importance
+from bolt.explain.relevance import importance, integrated_gradients, volume_weights
 from bolt.explain.trust.faithfulness import (
     CONTROLS,
     DIRECTIONS,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from bolt.explain.trust import logistic
-from bolt.explain.trust.logistic import regression_maps
+from bolt.explain.trust import agreement
+from bolt.explain.trust.agreement import regression_maps
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -28,7 +28,7 @@ def test_what_is_fitted_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) ->
     random = np.random.default_rng(1)
     x, labels = random.standard_normal((40, 5)), random.integers(0, 3, (7, 40))
     together = regression_maps(x, labels, 3)
-    monkeypatch.setattr(logistic, "TOGETHER", 40 * 3 * 2)
+    monkeypatch.setattr(agreement, "TOGETHER", 40 * 3 * 2)
     np.testing.assert_allclose(regression_maps(x, labels, 3), together, rtol=1e-9, atol=1e-12)
 
 

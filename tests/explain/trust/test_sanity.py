@@ -15,9 +15,8 @@ from bolt.config.layout import ModelRun
 from bolt.explain.importance import explain_fold
 from bolt.explain.relevance import Gradient
 from bolt.explain.trust import sanity
-from bolt.explain.trust.sanity import cascade, layers_of, with_random, write_sanity
+from bolt.explain.trust.sanity import cascade, fresh_model, layers_of, with_random, write_sanity
 from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED, SANITY_COLUMNS, Interval, summary, verdict
-from bolt.explain.trust.untrained import fresh_model
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status

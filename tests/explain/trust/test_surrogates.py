@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bolt.explain.trust.surrogates import phase_randomised
+from bolt.explain.trust.perturb import phase_randomised
 
 
 @pytest.fixture(params=[40, 41])

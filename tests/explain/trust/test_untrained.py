@@ -11,7 +11,7 @@ import torch
 
 from bolt.explain.importance import explain_fold, importance_of
 from bolt.explain.trust.relative import LEAST, relative_to_untrained
-from bolt.explain.trust.untrained import DRAWS, explain_untrained, fresh_model
+from bolt.explain.trust.sanity import DRAWS, explain_untrained, fresh_model
 from bolt.explain.weights import UNTRAINED, read_importance
 from bolt.models.registry import create_model
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from nipype.algorithms import confounds as nipype_confounds
 
-from bolt.preprocess.functional import compcor
+from bolt.preprocess.functional import confounds
 
 TR = 2.0
 
@@ -21,8 +21,8 @@ def noise() -> np.ndarray:
     return (1000 + mixed + np.linspace(-20, 20, 80) + rng.standard_normal((240, 80))).astype(np.float32)
 
 
-def signals(noise: np.ndarray, masks: dict[str, np.ndarray]) -> compcor.TissueSignals:
-    tissues = compcor.TissueSignals(masks)
+def signals(noise: np.ndarray, masks: dict[str, np.ndarray]) -> confounds.TissueSignals:
+    tissues = confounds.TissueSignals(masks)
     for volume in noise.T:
         tissues.add(volume)
     return tissues
@@ -49,7 +49,7 @@ def test_components_are_nipypes(noise):
     assert [entry["Mask"] for entry in metadata.values()] == list(np.asarray(about["mask"])[kept])
     for key, name in (("VarianceExplained", "variance_explained"), ("SingularValue", "singular_value")):
         np.testing.assert_allclose([entry[key] for entry in metadata.values()], about[name][kept], rtol=1e-3)
-    ours = np.linalg.qr(compcor.cosine_drift(80, TR))[0]
+    ours = np.linalg.qr(confounds.cosine_drift(80, TR))[0]
     np.testing.assert_allclose(np.abs(ours.T @ basis / np.linalg.norm(basis, axis=0)).max(axis=1), 1, rtol=1e-6)
 
 
@@ -80,7 +80,7 @@ def test_a_thinned_tissue_weighs_as_much_as_before(monkeypatch):
     series = np.concatenate([np.tile(fluid, (40, 1)), np.tile(white, (400, 1))]) + 0.05 * rng.standard_normal((440, 80))
     masks = {"csf": np.arange(440) < 40, "white_matter": np.arange(440) >= 40}
     whole, about = signals(series, masks).components(TR, 0)
-    monkeypatch.setattr(compcor, "MAX_VOXELS", 40)
+    monkeypatch.setattr(confounds, "MAX_VOXELS", 40)
     thinned, described = signals(series, masks).components(TR, 0)
     name = "a_comp_cor_00"
     assert abs(np.corrcoef(thinned[name], white)[0, 1]) > 0.95  # not the mean of both
@@ -91,19 +91,19 @@ def test_a_thinned_tissue_weighs_as_much_as_before(monkeypatch):
 
 def test_only_pure_voxels_are_taken():
     share = np.concatenate([np.full(500, 1.0), np.full(500, 0.9), np.full(500, 0.2)])
-    assert compcor.purest(share).sum() == 500
+    assert confounds.purest(share).sum() == 500
     few = np.concatenate([np.full(20, 1.0), np.linspace(0.9, 0.3, 500)])
-    chosen = compcor.purest(few)
+    chosen = confounds.purest(few)
     assert chosen.sum() == 100 and chosen[:100].all()  # the purest if few are pure
-    assert not compcor.purest(np.full(50, 0.4)).any()
+    assert not confounds.purest(np.full(50, 0.4)).any()
 
 
 def test_a_voxel_is_as_pure_as_what_it_mixes():
     tissue = np.zeros((20, 20, 20))
     tissue[5:15, 5:15, 5:15] = 1
-    share = compcor.voxel_share(tissue, np.ones(3), 3.0)
+    share = confounds.voxel_share(tissue, np.ones(3), 3.0)
     assert share[10, 10, 10] == pytest.approx(1) and share[5, 10, 10] == pytest.approx(2 / 3)
-    finer = compcor.voxel_share(tissue, np.array([1.0, 2.0, 0.5]), 6.0)  # 6, 3 and 12 voxels, of which tissue has 10
+    finer = confounds.voxel_share(tissue, np.array([1.0, 2.0, 0.5]), 6.0)  # 6, 3 and 12 voxels, of which tissue has 10
     assert finer[10, 10, 10] == pytest.approx(10 / 12) and finer[10, 5, 10] == pytest.approx(2 / 3 * 10 / 12)
 
 

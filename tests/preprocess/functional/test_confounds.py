@@ -14,7 +14,7 @@ from bolt.config import known, load_denoise
 from bolt.io.files import read_json, read_table
 from bolt.preprocess import images
 from bolt.preprocess.functional import confounds
-from bolt.preprocess.functional.compcor import TissueSignals
+from bolt.preprocess.functional.confounds import TissueSignals
 from bolt.series.denoise import choose_confounds
 
 

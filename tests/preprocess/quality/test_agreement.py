@@ -11,7 +11,7 @@ from bolt.preprocess import images, registration
 from bolt.preprocess.information import normalised_mutual_information
 from bolt.preprocess.quality import agreement
 from bolt.preprocess.quality.agreement import _mirrored, _register_mirrored, coregistration_numbers, shift_margin
-from bolt.preprocess.quality.artefacts import ghost_ratio, slice_jumps
+from bolt.preprocess.quality.measures import ghost_ratio, slice_jumps
 
 
 def blobs(seed: int, size: int = 40, sigma: float = 2.0) -> np.ndarray:

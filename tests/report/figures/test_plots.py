@@ -15,7 +15,7 @@ from fontTools import subset
 from matplotlib.figure import Figure
 from PIL import Image
 
-from bolt.report.figures import cohort, performance, series, style
+from bolt.report.figures import performance, series, style
 from bolt.report.figures.style import LANDMARK, MANY, class_colours
 
 ROIS = pd.DataFrame({"network": ["visual"] * 6 + ["default"] * 5 + [None]})
@@ -140,7 +140,7 @@ def test_cohort_draws_what_is_known(tmp_path: Path, columns: list[str]) -> None:
         {"label": ["a", "b"] * 4, "task": "rest", "site": "x", "sex": "F", "age": 30.0, "mean_fd": 0.2}
     )
     unknown = [c for c in ("site", "sex", "age", "mean_fd") if c not in columns]
-    cohort.cohort(scans.assign(**dict.fromkeys(unknown, np.nan)), ["a", "b"], tmp_path / "cohort.png")
+    performance.cohort(scans.assign(**dict.fromkeys(unknown, np.nan)), ["a", "b"], tmp_path / "cohort.png")
     colours = class_colours(["a", "b"])
     assert has_colour(tmp_path / "cohort.png", colours["a"]) and has_colour(tmp_path / "cohort.png", colours["b"])
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from bolt.report.figures.sites import MOST, _panel, draw_sites, has_sites
+from bolt.report.figures.performance import MOST, _panel, draw_sites, has_sites
 
 SIZES = {"york": 12, "london": 80, "leeds": 3}
 

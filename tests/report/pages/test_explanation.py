@@ -12,9 +12,8 @@ from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS
 from bolt.explain.trust.sanity_outcome import SANITY_COLUMNS
 from bolt.io.files import write_table
 from bolt.report.pages import explanation
-from bolt.report.sections.explanation.faithfulness import faithfulness_blocks
 from bolt.report.sections.explanation.questions import NOT_TESTED
-from bolt.report.sections.explanation.sanity import sanity_blocks
+from bolt.report.sections.explanation.trust import faithfulness_blocks, sanity_blocks
 from tests.report.results import first_run, settings, words_only
 from tests.report.sections.explanation.test_faithfulness import tables
 from tests.report.sections.explanation.test_landmarks import landmarks

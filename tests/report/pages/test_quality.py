@@ -16,7 +16,7 @@ from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import write_json, write_status, write_table
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.figures.strips import coverage_strip, outlying, strip
+from bolt.report.figures.series import coverage_strip, outlying, strip
 from bolt.report.pages.quality import write_quality
 from bolt.report.pages.subjects import write_some_subjects, write_subjects
 from bolt.report.sections.images import Rater

@@ -14,7 +14,7 @@ from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table, write_text, write_yaml
-from bolt.report.contents import PAGES
+from bolt.report.html import PAGES
 from bolt.report.pages.explanation import CHAPTERS, write_explanation
 from bolt.report.pages.report import write_report
 from bolt.report.sections.cohort import with_lengths, with_motion

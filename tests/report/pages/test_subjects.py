@@ -17,8 +17,7 @@ from bolt.io.files import read_table, write_text
 from bolt.report.pages.report import write_report
 from bolt.report.pages.subjects import write_subjects
 from bolt.report.sections.comparison import gathered
-from bolt.report.sections.courses import courses
-from bolt.report.sections.predictions import predictions_of
+from bolt.report.sections.runs import courses, predictions_of
 from tests.report.results import ATLAS, first_run, make_results, words_only
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from bolt.config import load_dataset
 from bolt.config.study import Study
-from bolt.report.sections.bibliography import bibtex
-from bolt.report.sections.methods import cite, cited, load_references, methods
+from bolt.report.sections.methods import bibtex, cite, cited, load_references, methods
 from tests.report.results import settings
 
 

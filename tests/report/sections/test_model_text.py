@@ -22,7 +22,7 @@ from bolt.models.tangent import SHRINKAGES
 from bolt.report.sections.model_text import model_text
 from bolt.series.connectivity import connectivity
 from bolt.training.features import load_trained
-from bolt.training.roles import Training
+from bolt.training.outputs import Training
 from bolt.training.trainers import train_folds
 from tests.caches import dataset, pack, scan_table, split
 from tests.models.conformance import AT_ONCE, ENSEMBLES, small
@@ -196,7 +196,7 @@ def compare_svm(claims: Claims, used: Witness) -> None:
     assert {machine["C"] for machine in used.machines} == {claims.number("C = #, one-versus-one")}
     assert ("linear kernel" in claims) == ("weights" in used.state)
     if "radial basis function kernel" in claims:
-        width = float(used.state["gamma"])
+        width = used.state["gamma"].item()
         if "γ = 1 / (number of features × their variance)" in claims:
             claims.words("γ = 1 / (number of features × their variance)")
             assert width == pytest.approx(1 / (used.features.shape[1] * used.features.var()), rel=1e-5)
@@ -217,11 +217,11 @@ def compare_ridge(claims: Claims, used: Witness) -> None:
     assert "the scans' mean squared distance from their mean" in claims
     if len(grid) == 1:
         assert claims.number("Its penalty was # times") == pytest.approx(grid[0], rel=1e-6)
-        assert float(used.state["penalty"]) == grid[0]
+        assert used.state["penalty"].item() == grid[0]
     else:
         n, smallest, largest = claims.numbers("chosen from # values, from # to # times")
         assert (n, smallest, largest) == (len(grid), pytest.approx(min(grid), rel=1e-6), max(grid))
-        assert float(used.state["penalty"]) in grid
+        assert used.state["penalty"].item() in grid
     compare_held_out(claims, used)
     compare_softmax(claims, used)
 
@@ -231,7 +231,7 @@ def compare_tangent(claims: Claims, used: Witness) -> None:
     if used.model.shrinkage is None:
         tried = [claims.number(r"chosen from #, "), claims.number(r"chosen from [0-9.]+, #, ")]
         tried += [claims.number(r"chosen from [0-9., ]+, # and "), claims.number(r"chosen from [0-9., ]+ and # by")]
-        assert tuple(tried) == SHRINKAGES and float(used.model.state()["shrinkage"]) in tried
+        assert tuple(tried) == SHRINKAGES and used.model.state()["shrinkage"].item() in tried
     else:
         assert claims.number(r"whose weight was #\)") == used.model.shrinkage == used.model.state()["shrinkage"]
     matrix = used.model._matrices(np.ones((1, 21), np.float32), 0.2)[0]

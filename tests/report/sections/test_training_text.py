@@ -10,7 +10,7 @@ import pytest
 
 from bolt.config import Model, load_model
 from bolt.config.models import Fidelity
-from bolt.report.sections.training_text import network_text
+from bolt.report.sections.model_text import network_text
 from tests.caches import dataset, pack, scan_table, split
 from tests.models.conformance import TORCH, small
 from tests.report.sections.claims import Claims

@@ -14,8 +14,8 @@ from bolt.config import Dataset, Model
 from bolt.io.files import read_json, read_table
 from bolt.series.cache import SeriesCache
 from bolt.training import batches, loop
+from bolt.training.outputs import Training
 from bolt.training.prediction import Scans
-from bolt.training.roles import Training
 from bolt.training.runner import train_folds
 
 

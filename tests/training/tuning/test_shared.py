@@ -13,8 +13,7 @@ from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, write_json, write_table
 from bolt.training.tuning.objective import Objective
-from bolt.training.tuning.search import search_fold
-from bolt.training.tuning.shared import write_shared
+from bolt.training.tuning.search import search_fold, write_shared
 from tests.training.test_runner import DATASET, write_toy
 from tests.training.tuning.test_search import SPACE, TOO_SLOW, trials
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from bolt.cohort.confounding import holm
-from bolt.explain.events import TRANSITIONS
+from bolt.explain.courses import TRANSITIONS
 from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
 from bolt.explain.trust.sanity_outcome import RETRAINED
-from bolt.report.sections.explanation.sanity import correlation, no_control
+from bolt.report.sections.explanation.trust import correlation, no_control
 from bolt.report.tables.explanation import CONTROL_NAMES, REPLACED_BY
 from bolt.report.tables.numbers import decimal, interval, number, number_range, p_value, signed
 

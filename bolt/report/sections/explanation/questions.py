@@ -13,7 +13,7 @@ from bolt.explain.trust.faithfulness import CONTROLS
 from bolt.explain.trust.similarity import GONE
 from bolt.io.files import holds_something, read_json, read_table, read_yaml
 from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from bolt.report.sections.explanation.truth import truth_file
+from bolt.report.sections.explanation.moments import truth_file
 
 QUESTIONS = Path(__file__).parents[2] / "templates" / "questions.yaml"
 MARKS = {SUPPORTED: "✓", NOT_SUPPORTED: "✗", NOT_TESTED: "○"}

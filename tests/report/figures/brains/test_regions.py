@@ -13,8 +13,17 @@ from matplotlib.figure import Figure
 
 from bolt.atlases.image import load_atlas
 from bolt.report.figures.brains.cortex import labels_of_vertices
-from bolt.report.figures.brains.key import LISTED, draw_key, listing
-from bolt.report.figures.brains.regions import _codes, centres, cuts, is_drawn, plot_regions, shades
+from bolt.report.figures.brains.maps import (
+    LISTED,
+    _codes,
+    centres,
+    cuts,
+    draw_key,
+    is_drawn,
+    listing,
+    plot_regions,
+    shades,
+)
 from bolt.report.figures.style import class_colours
 from tests.report.figures.test_plots import has_colour
 from tests.shared import shared_data

@@ -12,11 +12,11 @@ import pytest
 from bolt.config.study import Study
 from bolt.explain.connections import CONNECTION_COLUMNS, NETWORK_COLUMNS
 from bolt.io.files import write_table
-from bolt.report.figures.brains.connectome import plot_connectome
-from bolt.report.figures.connections import colour_map, plot_network_matrices
+from bolt.report.figures.brains.views import plot_connectome
 from bolt.report.figures.style import TWO
+from bolt.report.figures.trust import colour_map, plot_network_matrices
 from bolt.report.html import Picture, Table, Text
-from bolt.report.sections.explanation.connections import NONE, connections_blocks
+from bolt.report.sections.explanation.regions import NONE, connections_blocks
 from tests.report.figures.brains.test_regions import IMAGE
 from tests.report.figures.test_plots import has_colour
 from tests.report.results import first_run, settings, words_only

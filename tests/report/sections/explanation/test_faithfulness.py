@@ -12,7 +12,7 @@ from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS, ORDERS,
 from bolt.io.files import write_table
 from bolt.report.figures import trust
 from bolt.report.html import Picture, Table, Text
-from bolt.report.sections.explanation.faithfulness import faithfulness_blocks, outcome
+from bolt.report.sections.explanation.trust import faithfulness_blocks, outcome
 from bolt.report.tables.explanation import area_table
 from tests.explain.trust.test_faithfulness import made_up
 from tests.report.results import first_run, settings, words_only

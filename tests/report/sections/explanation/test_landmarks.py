@@ -11,15 +11,13 @@ import pytest
 from bolt.config import Experiment, OneAtlas, load_experiment, load_model
 from bolt.evaluate.classes import METRICS
 from bolt.experiments.entries import Entry
-from bolt.explain.landmarks import LANDMARK_COLUMNS, with_means
-from bolt.explain.subsets import SUBSET_COLUMNS
+from bolt.explain.landmarks import LANDMARK_COLUMNS, SUBSET_COLUMNS, with_means
 from bolt.explain.token_regression import LEVELS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
 from bolt.report.experiments.landmarks import write_landmark_experiment
 from bolt.report.experiments.paper_layout import DATASETS
-from bolt.report.tables.explanation import landmark_table
-from bolt.report.tables.landmarks import paper_of
+from bolt.report.tables.explanation import landmark_table, paper_of
 from tests.report.latex import well_formed
 
 

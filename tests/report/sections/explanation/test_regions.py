@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from bolt.report.figures.brains.interactive import write_views
-from bolt.report.figures.brains.networks import plot_networks
+from bolt.report.figures.brains.maps import plot_networks
+from bolt.report.figures.brains.views import write_views
 from bolt.report.figures.style import class_colours
 from tests.report.figures.brains.test_regions import IMAGE, weights
 from tests.report.figures.test_plots import has_colour

@@ -18,7 +18,7 @@ from bolt.io.files import write_json, write_table
 from bolt.report.figures.style import MANY
 from bolt.report.figures.tasks import draw_tasks
 from bolt.report.html import Picture, Table
-from bolt.report.sections.explanation.tasks import tasks_blocks
+from bolt.report.sections.explanation.moments import tasks_blocks
 from bolt.report.tables.explanation import alignment_table, task_titles
 from tests.report.figures.test_plots import has_colour
 from tests.report.results import words_only

@@ -20,8 +20,7 @@ from bolt.explain.trust.stability import (
 )
 from bolt.io.files import write_table
 from bolt.report.html import Block, Picture, Table, Text
-from bolt.report.sections.explanation.sanity import sanity_blocks
-from bolt.report.sections.explanation.stability import stability_blocks
+from bolt.report.sections.explanation.trust import sanity_blocks, stability_blocks
 from bolt.report.tables.explanation import sanity_table, stability_table
 from tests.report.results import first_run, settings, words_only
 

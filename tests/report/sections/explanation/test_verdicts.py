@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.events import TRANSITIONS
-from bolt.explain.landmark_tests import TEST_COLUMNS
+from bolt.explain.courses import TRANSITIONS
+from bolt.explain.landmarks import TEST_COLUMNS
 from bolt.explain.regions import ROI_COLUMNS
 from bolt.explain.tasks import ALIGNMENT_COLUMNS
 from bolt.explain.trust.faithfulness import AREA_COLUMNS, CONTROLS

@@ -1,6 +1,12 @@
 """The selected regions on a brain: glass brain, slices and fsaverage5 surfaces in one figure, with a key of names.
 
 Two classes share a brain, red and blue; more get a panel each. Shades show in how many folds a region was selected.
+
+The key beside a brain: class colours, selected regions with their networks, and in how many folds.
+
+The networks of the selected regions, and how much they vary between folds.
+
+The explanation in one picture: regions on the cortex, importance over time.
 """
 
 from __future__ import annotations
@@ -21,10 +27,90 @@ from nilearn.image import crop_img
 from numpy.typing import NDArray
 from scipy.ndimage import center_of_mass
 
-from bolt.explain.maps import paint
+from bolt.explain.weights import paint
 from bolt.report.figures.brains.cortex import cortex_view, labels_of_vertices
-from bolt.report.figures.brains.key import draw_key, draw_shades, key_height
-from bolt.report.figures.style import INK, MUTED, WIDTH, canvas, class_colours
+from bolt.report.figures.series import draw_importance, time_unit
+from bolt.report.figures.style import INK, LINE, MUTED, WIDTH, canvas, class_colours
+
+LISTED = 10  # ROIs named beside the brain
+LINE_SPACING = 1.35
+FREQUENCIES = ("a third of the folds or fewer", "up to two thirds", "more")
+
+
+def line_height(size: float) -> float:
+    """Return the height (inches) of a line of text of `size` points."""
+    return size * LINE_SPACING / 72
+
+
+def key_height(rows: pd.DataFrame, size: float) -> float:
+    """Return the height (inches) of `draw_key`."""
+    return line_height(size) * (len(listing(rows)) + 1.6)
+
+
+def listing(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """List a class's selected ROIs by rank: name with network (else coordinates), and folds that select it."""
+    rows = rows.sort_values("rank")
+    lines = []
+    for row in rows.head(LISTED).to_dict("records"):
+        folds = f"{round(row['selection_frequency'] * row['n_folds'])} of {row['n_folds']}"
+        lines.append((f"{row['rank']}. {row['name']}{_where(row)}", folds))
+    if len(rows) > LISTED:
+        lines.append((f"and {len(rows) - LISTED} more", ""))
+    return lines or [("no ROI", "")]
+
+
+def _where(row: dict[Any, Any]) -> str:
+    network = row["network"] if isinstance(row["network"], str) and row["network"] != "n/a" else ""
+    if network:
+        return "" if network.lower() in str(row["name"]).lower() else f" ({network})"
+    return f" ({', '.join(f'{v:d}' for v in row['centre'])} mm)".replace("-", "−")
+
+
+def draw_key(
+    figure: Any, place: tuple[float, float, float], name: str, rows: pd.DataFrame, colour: str, size: float
+) -> None:
+    """Write colour, class and ROIs at `place`: left, top, width in inches from the upper left corner."""
+    left, top, width = place
+    w, h = figure.get_size_inches()
+    indent, step = 0.16, line_height(size)
+    figure.text(left / w, 1 - top / h, "■", color=colour, fontsize=size + 2, va="top")
+    bold = {"fontsize": size + 1, "fontweight": "bold"}
+    heading = figure.text((left + indent) / w, 1 - top / h, f"favours {name}", color=INK, va="top", **bold)
+    unit = figure.text((left + width) / w, 1 - top / h, "folds", fontsize=size, color=MUTED, va="top", ha="right")
+    renderer = figure.canvas.get_renderer()
+    room = (width - indent - 0.08) * figure.dpi
+    _shorten(heading, room - unit.get_window_extent(renderer).width, renderer)
+    for i, (text, folds) in enumerate(listing(rows)):
+        y = 1 - (top + step * (i + 1.5)) / h
+        right = figure.text((left + width) / w, y, folds, fontsize=size, color=MUTED, va="top", ha="right")
+        line = figure.text((left + indent) / w, y, text, fontsize=size, va="top")
+        _shorten(line, room - right.get_window_extent(renderer).width, renderer)
+
+
+def _shorten(line: Any, pixels: float, renderer: Any) -> None:
+    """Shorten a text until it fits."""
+    text = line.get_text()
+    while line.get_window_extent(renderer).width > pixels and len(text) > 4:
+        text = text[:-1]
+        line.set_text(text.rstrip() + "…")
+
+
+def draw_shades(figure: Any, place: tuple[float, float], colours: Sequence[Sequence[str]], size: float) -> None:
+    """Explain pale and full colours in one line."""
+    (x, y), (w, h) = place, figure.get_size_inches()
+    renderer = figure.canvas.get_renderer()
+
+    def write(text: str, colour: str) -> None:
+        nonlocal x
+        artist = figure.text(x / w, 1 - y / h, text, fontsize=size, color=colour, va="top")
+        x += artist.get_window_extent(renderer).width / figure.dpi
+
+    write("Shade: selected in  ", MUTED)
+    for i, meaning in enumerate(FREQUENCIES):
+        for shades in colours:
+            write("■", shades[i])
+        write(f" {meaning}   ", MUTED)
+
 
 Box = tuple[float, float, float, float]
 VIEWS = (("left", "lateral"), ("left", "medial"), ("right", "medial"), ("right", "lateral"))
@@ -191,3 +277,82 @@ def cuts(heights: Sequence[float], n: int) -> list[float]:
 @cache
 def _template() -> Any:
     return crop_img(datasets.load_mni152_template(resolution=2))
+
+
+BAR = 0.15  # inches per class
+
+
+def plot_networks(table: pd.DataFrame, classes: Sequence[str], out: Path) -> None:
+    """Draw the share of selected ROIs and the mean importance of networks, with sd over folds (``networks.tsv``)."""
+    share = table.groupby("network")["mean_selection_frequency"].max().sort_values(ascending=False, kind="stable")
+    networks, colours = list(share.index), class_colours(classes)
+    overall = 100 * (table["mean_selection_frequency"] * table["n_rois"]).sum() / table["n_rois"].sum()
+    height = len(networks) * (BAR * len(classes) + 0.16) + 0.85
+    measures = (
+        ("mean_selection_frequency", "selection_sd", 100, "ROIs selected (%)"),
+        ("mean_importance", "importance_sd", 1, "mean importance (odds ratio − 1)"),
+    )
+    with canvas(out, width=WIDTH, height=height) as figure:
+        for axes, (mean, sd, factor, label) in zip(figure.subplots(1, 2, sharey=True), measures, strict=True):
+            for i, name in enumerate(classes):
+                rows = table[table["class"] == name].set_index("network").reindex(networks)
+                _bars(axes, rows[mean] * factor, rows[sd] * factor, i, len(classes), colours[name], name)
+            axes.set_xlabel(label)
+            axes.set_yticks(np.arange(len(networks)), networks)
+            axes.grid(axis="x", color=LINE, linewidth=0.6)
+            axes.set_axisbelow(True)
+            axes.locator_params(axis="x", nbins=5)
+            axes.margins(y=0.02)
+        left, right = figure.axes
+        left.invert_yaxis()
+        left.set_xlim(left=0)
+        left.axvline(overall, color=MUTED, linestyle="--", linewidth=1)
+        right.axvline(0, color=MUTED, linewidth=0.8)
+        handles, names = left.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper left", ncols=4)
+
+
+def _bars(axes: Any, values: pd.Series, spread: pd.Series, i: int, n: int, colour: str, name: str) -> None:
+    step = 0.8 / n
+    places = np.arange(len(values)) + (i - (n - 1) / 2) * step
+    axes.barh(
+        places, values, step * 0.9, xerr=spread, color=colour, label=name, error_kw={"ecolor": INK, "elinewidth": 0.8}
+    )
+
+
+HEIGHT = 2.5  # inches
+
+
+def plot_overview(
+    table: pd.DataFrame | None,
+    image: nib.Nifti1Image | None,
+    classes: Sequence[str],
+    importance: NDArray[np.floating],
+    tokens: NDArray[np.integer],
+    tr: float,
+    out: Path,
+    *,
+    title: str,
+    volumes: NDArray[np.integer] | None = None,
+) -> None:
+    """Draw ``roi_weights.tsv`` (with more than two classes, the first) and importance (T,) of one scan.
+
+    Without a table or the image of its atlas, only importance is drawn. Other parameters as in
+    `bolt.report.figures.series.time_course`.
+    """
+    with_brain = table is not None and image is not None
+    with canvas(out, width=WIDTH, height=HEIGHT, layout=None) as figure:
+        left = 0.5 if with_brain else 0.09
+        axis = figure.add_axes((left, 0.19, 0.98 - left, 0.59))
+        draw_importance(axis, importance, tokens, tr, volumes=volumes)
+        axis.set_xlabel(time_unit(tr))
+        figure.text(left, 0.97, title, fontsize=8.5, color=MUTED, va="top")
+        if table is None or image is None:
+            return
+        shown = list(classes) if len(classes) == 2 else list(classes[:1])
+        colours = class_colours(classes)
+        selected = table[is_drawn(table) & table["class"].isin(shown)].copy()
+        selected["centre"] = centres(image, selected["value"].to_numpy(int))
+        Brain(selected, image, shown, colours).surfaces(figure, (0.02, 0.12, 2.85, 2.1), 2)
+        for i, name in enumerate(shown):
+            figure.text(0.03 + 0.2 * i, 0.02, f"■ {name}", fontsize=8.5, color=colours[name])

@@ -1,4 +1,7 @@
-"""Interactive brain maps: nilearn's HTML viewers, each in one self-contained file."""
+"""The strongest connections on a glass brain.
+
+Interactive brain maps: nilearn's HTML viewers, each in one self-contained file.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,54 @@ import pandas as pd
 from nilearn import plotting
 from nilearn.surface import PolyData, PolyMesh, SurfaceImage
 
-from bolt.explain.maps import paint
+from bolt.explain.weights import paint
 from bolt.io.files import write_text
 from bolt.report.figures.brains.cortex import labels_of_vertices, meshes
-from bolt.report.figures.brains.regions import is_drawn
-from bolt.report.figures.style import DIVERGING
+from bolt.report.figures.brains.maps import centres, is_drawn
+from bolt.report.figures.style import DIVERGING, INK, WIDTH, canvas
+from bolt.report.figures.trust import colour_map
+
+PANEL = 2.1  # inches: height of a class
+
+
+def plot_connectome(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequence[str], out: Path) -> None:
+    """Draw the given rows of ``connections.tsv``, a brain per class.
+
+    Parameters
+    ----------
+    table : DataFrame
+        At least one row.
+    image : label image of the atlas
+    classes : sequence of str
+        In the order of their colours.
+    out : Path
+    """
+    largest, panels = table["r"].abs().max(), list(table.groupby("class", sort=False))
+    height = PANEL * len(panels)
+    with canvas(out, width=WIDTH, height=height, layout=None) as figure:
+        for row, (name, rows) in enumerate(panels):
+            values = sorted({*rows["value_a"], *rows["value_b"]})
+            matrix = np.zeros((len(values), len(values)))
+            for a, b, r in rows[["value_a", "value_b", "r"]].itertuples(index=False):
+                i, j = values.index(a), values.index(b)
+                matrix[i, j] = matrix[j, i] = r
+            top = 1 - row * PANEL / height
+            axes = figure.add_axes((0, top - PANEL / height, 0.9, 0.9 * PANEL / height))
+            plotting.plot_connectome(
+                matrix,
+                centres(image, np.array(values, int)),
+                axes=axes,
+                display_mode="lyrz",
+                node_size=10,
+                node_color=INK,
+                edge_cmap=colour_map(classes, str(name)),
+                edge_vmin=-largest,
+                edge_vmax=largest,
+                edge_kwargs={"linewidth": 1.2},
+                colorbar=row == 0,
+                annotate=True,
+            )
+            figure.text(0.01, top - 0.02, str(name), va="top", fontweight="bold", fontsize=9)
 
 
 def write_views(
