@@ -195,9 +195,7 @@ def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
     monkeypatch.setattr("bolt.training.tuning.objective.Objective", lambda *arguments: None)
     monkeypatch.setattr("bolt.training.tuning.search.search_fold", lambda *arguments, **__: None)
     chosen = "# found\nname: chosen\nmodel: bolt\n"
-    monkeypatch.setattr(
-        "bolt.training.tuning.objective.write_choice", lambda *arguments: write_text(chosen, arguments[3])
-    )
+    monkeypatch.setattr("bolt.training.tuning.choice.write_choice", lambda *arguments: write_text(chosen, arguments[3]))
     monkeypatch.setattr(Job, "note", lambda *arguments, **facts: None)
     config = series_dataset(tmp_path)
     options = {"atlas": "dosenbach160", "model": "tiny", "scheme": "paper", "fold": None, "threads": 1}

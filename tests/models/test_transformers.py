@@ -8,7 +8,7 @@ import torch
 from bolt.config import load_model
 from bolt.io.errors import ConfigError, DataError
 from bolt.models.registry import create_model, with_facts
-from bolt.training.loop import learning_rate
+from bolt.training.schedule import learning_rate
 from tests.models.recurrent import as_configured, learned, size
 from tests.models.transformers import NAMES, WITH_POSITIONS, tiny, together_or_opposed
 

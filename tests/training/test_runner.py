@@ -34,10 +34,10 @@ from bolt.models.registry import crops_alike, inputs_of
 from bolt.series.cache import SeriesCache
 from bolt.training import checkpoint, device, loop, prediction, runner
 from bolt.training.checkpoint import RESUME, ResumeFile
-from bolt.training.loop import learning_rate
 from bolt.training.outputs import fold_table
 from bolt.training.prediction import Pool, Scans
 from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
+from bolt.training.schedule import learning_rate
 from bolt.training.targets import Classes
 from tests.models.conformance import TORCH, make, small
 from tests.snake import series_dataset

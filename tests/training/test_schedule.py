@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bolt.config import Training, load_model
-from bolt.training.loop import betas, learning_rate
+from bolt.training.schedule import betas, learning_rate
 
 
 def test_learning_rate_of_the_paper():

@@ -17,7 +17,7 @@ from bolt.models.parts.windows import window_volumes
 from bolt.models.registry import crops_alike, default_of, has_epochs, ignores_tail, inputs_of, matrices_in_words
 from bolt.models.ridge import PENALTIES
 from bolt.models.tangent import SHRINKAGES
-from bolt.training.loop import HIGH_BETA, LOW_BETA
+from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
 SETTINGS = {
     "dropout": "dropout (rate {})",

@@ -45,7 +45,7 @@ from bolt.report.tables.numbers import (
 )
 from bolt.series.cache import SeriesCache
 from bolt.series.joining import volumes_of
-from bolt.training.tuning.objective import read_trials
+from bolt.training.tuning.choice import read_trials
 
 METRICS = (
     "Test metrics{unit}: per fold, mean ± standard deviation (ddof 0) over folds, and of all test scans. {within}"

@@ -25,7 +25,8 @@ from optuna.trial import TrialState
 from bolt.config import Model, Space, Span
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, write_json, write_table, write_text
-from bolt.training.tuning.objective import Objective, Watch, dump, read_trials, trials_of
+from bolt.training.tuning.choice import dump, read_trials, trials_of
+from bolt.training.tuning.objective import Objective, Watch
 from bolt.training.tuning.space import keys_with, narrow, rounded, settings_of, spans_of, values_of
 
 log = logging.getLogger(__name__)

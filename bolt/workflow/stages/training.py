@@ -222,7 +222,8 @@ def search(job: Job) -> None:
     from bolt.config import load_space, schema_line
     from bolt.io.files import write_text
     from bolt.jobs.provenance import provenance_path
-    from bolt.training.tuning.objective import Objective, write_choice
+    from bolt.training.tuning.choice import write_choice
+    from bolt.training.tuning.objective import Objective
     from bolt.training.tuning.search import search_fold
     from bolt.training.tuning.space import check_search
 

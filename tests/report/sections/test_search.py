@@ -10,7 +10,7 @@ from bolt.config.study import Study
 from bolt.evaluate.classes import METRICS
 from bolt.io.files import read_table, write_json, write_table
 from bolt.report.sections.runs import chosen, search_sections
-from bolt.training.tuning.objective import trials_of, write_choice
+from bolt.training.tuning.choice import trials_of, write_choice
 from bolt.training.tuning.search import TRIALS
 
 CONFIG = Config(dataset="toy", atlases=["toy"], models=["bolt"])
