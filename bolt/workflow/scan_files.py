@@ -55,11 +55,15 @@ class ScanFiles:
     config: Config
     dataset: Dataset
     layout: Layout
+    index: Any = None
+    """Snakemake's checkpoint that writes the scan table: who asks for scans before waits for it."""
     _read: tuple[int, ScanTable] | None = None
 
     @property
     def _table(self) -> ScanTable:
         """Return the scan table, read again after the index has been written anew during a run."""
+        if self.index is not None and not self.layout.scans.is_file():
+            self.index.get()
         written = self.layout.scans.stat().st_mtime_ns if self.layout.scans.is_file() else 0
         if self._read is None or self._read[0] != written:
             self._read = written, ScanTable(self.layout.scans)

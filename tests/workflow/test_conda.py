@@ -45,9 +45,7 @@ def test_a_scan_of_the_phantom_is_preprocessed_in_the_imaging_environment(tmp_pa
     keys["preprocess"] = {"space": "MNI152NLin2009aSym", "registration": "testing", "resolution": 8.0}
     name = "sub-02_task-rest/sub-02_task-rest_atlas-dosenbach160_timeseries.npy"
     target = f"results/small/series/MNI152NLin2009aSym-none/{name}"
-    config = write_yaml(tmp_path / "config.yaml", keys)
-    run(tmp_path, places, "results/small/scans.tsv", config=config)  # only then are scans known by name
-    called = run(tmp_path, places, target, config=config)
+    called = run(tmp_path, places, target, config=write_yaml(tmp_path / "config.yaml", keys))
     assert called == {"imaging": PREPROCESSING}
     series = np.load(tmp_path / target)
     assert series.shape == (24, 160) and np.isfinite(series).any()

@@ -70,6 +70,13 @@ def test_the_scans_are_known_after_the_index(tmp_path):
     assert said == sum(planned.values()) - planned["all"] + 1  # all but the target rule; the index is done
 
 
+def test_a_file_of_a_scan_can_be_asked_for_before_the_index(tmp_path):
+    series = "sub-01_task-rest/sub-01_task-rest_atlas-dosenbach160_timeseries.npy"
+    target = f"results/own/series/MNI152NLin6Asym-none/{series}"
+    done = snakemake(tmp_path, "-n", target, config=bids_config(tmp_path))
+    assert done.returncode == 0 and jobs(done.stdout) == {"index": 1, "parcellate": 1}
+
+
 def test_a_scan_that_cannot_be_used_is_not_planned(tmp_path):
     config = bids_config(tmp_path)
     (tmp_path / "bids/sub-03/anat/sub-03_T1w.nii.gz").unlink()

@@ -42,3 +42,6 @@ checkpoint index:
         minimum_volumes=lambda wildcards: run.minimum_volumes(),
     shell:
         f"python -m bolt index {CONFIG} --minimum-volumes {{params.minimum_volumes}} {LOGGED}"
+
+
+run.index = checkpoints.index
