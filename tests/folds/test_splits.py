@@ -1,13 +1,16 @@
 """Folds are balanced and free of leaks, and the audit catches every manipulation."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
-from bolt.folds.splits import FOLD_COLUMNS, ROLES, audit_folds, hold_out, make_folds, quarters
+from bolt.folds.splits import FOLD_COLUMNS, ROLES, audit_folds, hold_out, make_folds, quarters, stratified_groups
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
 
@@ -281,3 +284,25 @@ def test_a_label_at_a_quantile_belongs_to_the_lower_quarter():
 def test_quarters_of_few_values():
     assert quarters(pd.Series(["1", "2", "1", "2"])).tolist() == ["1 to 1", "2 to 2"] * 2
     assert quarters(pd.Series(["5", "5"])).nunique() == 1
+
+
+@given(
+    n=st.integers(6, 60),
+    n_strata=st.integers(2, 8),
+    n_groups=st.integers(3, 60),
+    n_parts=st.integers(2, 6),
+    seed=st.integers(0, 999),
+)
+def test_groups_are_divided_as_scikit_learn_does(n, n_strata, n_groups, n_parts, seed):
+    random = np.random.default_rng(seed)
+    strata = random.integers(0, n_strata, n).astype(str)
+    groups = random.integers(0, n_groups, n).astype(str)
+    splitter = StratifiedGroupKFold(n_parts, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = [set(groups[held_out]) for _, held_out in splitter.split(strata, strata, groups)]
+        except ValueError:  # too few of everything
+            return
+    names, part = stratified_groups(strata, groups, n_parts, seed)
+    assert [set(names[part == i]) for i in range(n_parts)] == expected
