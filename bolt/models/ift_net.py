@@ -23,11 +23,13 @@ class IFTNet(SeriesModel):
     """A one-dimensional encoder in the style of IFT-Net; the least certain of the competing methods.
 
     The original segments images with a pyramid of two branches and a decoder. All that the BolT paper states about its
-    version is: one-dimensional convolutional projections in the attention layers, a linear layer from ROIs to the
-    hidden size, a classifier of the output features. Kept from the original: each block of the transformer branch
-    attends over time, then over channels, then applies an MLP; beside it run two convolutions; after it the branches
-    exchange features, by a pointwise convolution in one direction and a channel gate in the other. Chosen here: blocks
-    of one width instead of the pyramid, no decoder, plain sums after each step, no multi-scale gates.
+    version is: ROIs as input channels, one-dimensional convolutional projections in the attention layers, a linear
+    layer from ROIs to the hidden size, a sigmoid of the output features; and about the original, that a convolution
+    shortens the sequence before the transformer, which is not done here. Kept from the original: each block of the
+    transformer branch attends over time, then over channels, then applies an MLP; beside it run two convolutions; after
+    it the branches exchange features, by a pointwise convolution in one direction and a channel gate in the other.
+    Chosen here: blocks of one width instead of the pyramid, no decoder, plain sums after each step, no multi-scale
+    gates.
 
     Parameters
     ----------
