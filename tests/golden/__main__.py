@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.config import ROOT
-from bolt.io.files import read_yaml, write_yaml
+from bolt.io.files import read_yaml, write_json, write_yaml
 from tests.shared import SHARED
 
 DATA = SHARED / "data"
@@ -41,7 +41,8 @@ for name in ("bolt_small", "svm", "lstm", "brainnetcnn"):
 
 def run(folder: Path, *words: object) -> None:
     """Run a Python module in a folder with one thread; stop where it fails."""
-    place = {"PYTHONPATH": str(ROOT), "TEMPLATEFLOW_HOME": str(DATA / "templateflow")}
+    places = {"TEMPLATEFLOW_HOME": DATA / "templateflow", "BOLT_ATLAS_DIR": DATA / "atlases"}
+    place = {"PYTHONPATH": str(ROOT)} | {name: str(path) for name, path in places.items() if path.is_dir()}
     command = [sys.executable, *map(str, words)]
     done = subprocess.run(command, cwd=folder, env=os.environ | THREADS | place, text=True, capture_output=True)
     (folder / "log.txt").write_text(done.stdout + done.stderr)
@@ -70,7 +71,7 @@ def predict(folder: Path) -> None:
 
 
 def abide(folder: Path) -> None:
-    """Three folds of quick models, one of BolT, two epochs each."""
+    """Three folds of quick models, one of BolT, two epochs each; their importance."""
     from benchmarks.svm_folds import configure
 
     config = configure(DATA / "abide1", folder)
@@ -84,13 +85,16 @@ def abide(folder: Path) -> None:
     folds = {"outer": 10, "run": {name: [0, 4, 9] for name in ("svm", "ridge", "bolt_small_two", "meanmlp_two")}}
     folds["run"]["bolt_two"] = [0]
     write_yaml(read_yaml(config) | {"models": models, "folds": folds, "explain": {"sanity": {"draws": 0}}}, config)
-    workflow(folder, "--configfile", config)
+    workflow(folder, "--configfile", config, "--until", "evaluate", "explain_fold")
 
 
 def scan(folder: Path) -> None:
     """The raw scan to ROI series."""
-    options = ["--atlas", "schaefer400", "--n-cpus", 1, "--set", f"paths.atlases={DATA / 'atlases'}"]
-    run(folder, "-m", "bolt", "run", DATA / "bids_real", folder, "participant", *options)
+    (folder / "bids").mkdir()
+    (folder / "bids/sub-02").symlink_to(DATA / "bids_real/sub-02")
+    write_json({"Name": "one scan", "BIDSVersion": "1.9.0"}, folder / "bids/dataset_description.json")
+    options = ["--atlas", "schaefer400", "--n-cpus", 1, "--space", "MNI152NLin6Asym"]
+    run(folder, "-m", "bolt", "run", "bids", ".", "participant", *options)
 
 
 def api(folder: Path) -> None:
