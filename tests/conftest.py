@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads starve t
 os.environ.setdefault("TEMPLATEFLOW_AUTOUPDATE", "false")
 os.environ.setdefault("NIPYPE_NO_ET", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
+if not shutil.which("nvidia-smi"):  # Triton, which CUDA builds of torch bring, decides when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 LONGEST = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
@@ -52,7 +51,6 @@ def test_the_library_equals_torch_bit_for_bit(chosen, level, n_lines, n_groups, 
 @pytest.mark.parametrize(("n_lines", "n_groups"), SIZES)
 def test_triton_equals_torch_bit_for_bit(n_lines, n_groups, dropped):
     """By its interpreter, or on a GPU."""
-    os.environ.setdefault("TRITON_INTERPRET", str(int(not torch.cuda.is_available())))
     pytest.importorskip("triton", reason="Triton comes with CUDA builds of torch")
     from bolt.models.parts import triton_masks
 
