@@ -50,11 +50,12 @@ test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5 -m slow
 	BOLT_NATIVE=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/models tests/explain tests/experiments/test_complexity.py  # attention without its kernel
 
-# of the lowest versions that pyproject.toml allows: what the Python API and trainings compute
+# of the lowest versions that pyproject.toml allows, which may warn of what newer ones have done: what the Python API and
+# trainings compute
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet -r requirements-lowest.txt pytest pytest-xdist hypothesis psutil moto flask flask-cors
-	.venv-lowest/bin/python -m pytest -n 2 -m "not slow" tests/api tests/evaluate tests/folds tests/io tests/models tests/packs \
+	.venv-lowest/bin/python -m pytest -n 2 -W default::FutureWarning -W default::DeprecationWarning -m "not slow" tests/api tests/evaluate tests/folds tests/io tests/models tests/packs \
 		tests/series tests/training
 
 coverage: PYTEST_ARGS := --cov --cov-report=

@@ -91,9 +91,9 @@ def _overlap(used: pd.DataFrame, kind: str, values: pd.Series, by_content: bool 
     """Return the first of the values that has several roles in a fold, if any."""
     known = used.assign(value=values).dropna(subset=["value"])
     is_name = not by_content and kind != "scan_id"
+    known = known.assign(same=known["value"])
     if is_name:
-        names = {value: same_name(value) for value in known["value"].unique()}
-    known = known.assign(same=known["value"].map(names) if is_name else known["value"])
+        known["same"] = known["value"].map({value: same_name(value) for value in known["value"].unique()})
     if by_content:  # a scan that overlaps with itself is reported as scan_id
         shared = known.drop_duplicates(["same", "scan_id"]).groupby("same").size()
         known = known[known["same"].map(shared) > 1]
