@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import ants
 import h5py
 import nibabel as nib
 import numpy as np
@@ -20,6 +19,7 @@ from bolt.io.disk_space import refuse_full
 from bolt.io.errors import DataError
 from bolt.io.files import atomic
 from bolt.io.volumes import check_image
+from bolt.preprocess.antspy import ants
 
 FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 """RAS to LPS, and back."""

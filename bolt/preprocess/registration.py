@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ants
 import nibabel as nib
 import numpy as np
-from ants.internal import get_pointer_string
 from nilearn.masking import compute_epi_mask
 
 from bolt.config import Registration
 from bolt.io.disk_space import refuse_full
 from bolt.io.errors import DataError
 from bolt.preprocess import images
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.information import normalised_mutual_information
 
 FRAME = 12.0
@@ -129,14 +128,14 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
     (4, 4) array
         RAS mm, points of `fixed` to points of `moving`.
     """
-    pair = f"{get_pointer_string(fixed)},{get_pointer_string(moving)}"
+    pair = f"{ants.internal.get_pointer_string(fixed)},{ants.internal.get_pointer_string(moving)}"
     with tempfile.TemporaryDirectory() as folder:
         command = ["--dimensionality", "3", "--float", "1", "--random-seed", str(ants.config._random_seed or 1)]
         command += ["--initial-moving-transform", str(start) if start else f"[{pair},1]"]
         command += ["--metric", f"MI[{pair},1,32,Regular,1]", "--transform", "Rigid[0.1]"]
         command += ["--convergence", "[100x50x50x50,1e-7,10]", "--shrink-factors", "2x2x1x1"]
         command += ["--smoothing-sigmas", "12x6x3x1mm"]
-        command += ["--masks", f"[{get_pointer_string(mask)},NA]"]
+        command += ["--masks", f"[{ants.internal.get_pointer_string(mask)},NA]"]
         command += ["--output", f"{folder}/rigid_"]
         ants.registration(command, None)
         return images.read_matrix(f"{folder}/rigid_0GenericAffine.mat")

@@ -11,12 +11,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import ants
 import numpy as np
-from ants.internal import get_lib_fn, get_pointer_string
 
 from bolt.io.errors import DataError
 from bolt.preprocess import images
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.registration import brain_box
 
 TISSUES = ("gm", "wm", "csf")
@@ -104,10 +103,19 @@ def _atropos(image: ants.ANTsImage, brain: ants.ANTsImage) -> list[ants.ANTsImag
     """
     with tempfile.TemporaryDirectory() as folder:
         brain = brain.clone("unsigned int")
-        command = ["-d", "3", "-a", get_pointer_string(image), "-x", get_pointer_string(brain), "-i", "KMeans[3]"]
+        command = [
+            "-d",
+            "3",
+            "-a",
+            ants.internal.get_pointer_string(image),
+            "-x",
+            ants.internal.get_pointer_string(brain),
+            "-i",
+            "KMeans[3]",
+        ]
         command += ["-m", "[0.1,1x1x1]", "-c", "[5,0]", "-p", "Socrates[0]", "-r", "0"]
         command += ["-o", f"[{folder}/labels.nii.gz,{folder}/class%02d.nii.gz]"]
-        if get_lib_fn("Atropos")(command) != 0:
+        if ants.internal.get_lib_fn("Atropos")(command) != 0:
             raise DataError("Atropos could not segment the brain", hint="Inspect the T1w and its brain mask")
         classes = [ants.image_read(str(path)) for path in sorted(Path(folder).glob("class*.nii.gz"))]
     return sorted(classes, key=lambda part: float(np.average(image.numpy(), weights=part.numpy())))

@@ -48,6 +48,8 @@ class Head(NamedTuple):
     Attributes
     ----------
     affine : ndarray, (4, 4)
+    places : ndarray, (x, y, z, 3)
+        World coordinates, in the template, of each voxel's tissue.
     t1w, epi : ndarray, (x, y, z)
         Contrast of each sequence, without noise, bias and gain; grey matter is 1 in `epi`.
     fluid, white : ndarray
@@ -59,6 +61,7 @@ class Head(NamedTuple):
     """
 
     affine: np.ndarray
+    places: np.ndarray
     t1w: np.ndarray
     epi: np.ndarray
     fluid: np.ndarray
@@ -99,10 +102,13 @@ class Warp:
 
     def to_subject(self, points: np.ndarray) -> np.ndarray:
         """Invert `to_template` to 0.01 mm, by fixed-point iteration."""
-        moved = points
+        moved = points.copy()
+        active = np.ones(points.shape[:-1], bool)
         for _ in range(50):
-            before, moved = moved, points - self._displacement(moved)
-            if np.abs(moved - before).max() < 0.005:
+            before, found = moved[active], points[active] - self._displacement(moved[active])
+            moved[active] = found
+            active[active] = np.abs(found - before).max(-1) >= 0.005
+            if not active.any():
                 break
         return transform_points(np.linalg.inv(self.affine), moved)
 
@@ -135,25 +141,34 @@ def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
             hint="Set 'resolution' to 2 or 4",
         )
     step = round(resolution)
-    brain = nilearn_datasets.load_mni152_template(resolution=step)
-    mask = nilearn_datasets.load_mni152_brain_mask(resolution=step)
-    grey = nilearn_datasets.load_mni152_gm_template(resolution=step)
-    inside = np.asarray(mask.dataobj) > 0
-    t1w, _ = add_shell(np.asarray(brain.dataobj, np.float32) * inside, inside, brain.affine, Shell(), None)
-    arrays = {
-        "T1w": t1w * 1000,
-        "brain_mask": inside.astype(np.uint8),
-        "gm": np.asarray(grey.dataobj, np.float32) * inside,
+    maps, affine = icbm152(step)
+    inside = maps["mask"] > 0
+    t1w, _ = add_shell(maps["t1w"] * inside, inside, affine, Shell(), None)
+    arrays = {"T1w": t1w * 1000, "brain_mask": inside.astype(np.uint8), "gm": maps["gm"] * inside}
+    return {name: make_nifti(array, affine, "mni") for name, array in arrays.items()}
+
+
+def icbm152(step: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the maps t1w, mask, gm and wm (x, y, z) at every `step`-th millimetre, and their affine.
+
+    They equal nilearn's of that resolution, for which it fits a spline to those of 1 mm.
+    """
+    fetch = {
+        "t1w": nilearn_datasets.load_mni152_template,
+        "mask": nilearn_datasets.load_mni152_brain_mask,
+        "gm": nilearn_datasets.load_mni152_gm_template,
+        "wm": nilearn_datasets.load_mni152_wm_template,
     }
-    return {name: make_nifti(array, brain.affine, "mni") for name, array in arrays.items()}
+    images = {name: load(resolution=1).slicer[::step, ::step, ::step] for name, load in fetch.items()}
+    return {name: np.asarray(image.dataobj, np.float32) for name, image in images.items()}, images["t1w"].affine
 
 
 def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
     """Make a subject's head on a T1w grid of `settings.t1w_resolution`."""
     affine, shape = grid(settings.t1w_resolution, FIELD_T1W)
     maps, template_affine = _template_maps()
-    in_template = warp.to_template(world_coordinates(affine, shape))
-    voxels = np.moveaxis(transform_points(np.linalg.inv(template_affine), in_template), -1, 0)
+    places = warp.to_template(world_coordinates(affine, shape))
+    voxels = np.moveaxis(transform_points(np.linalg.inv(template_affine), places), -1, 0)
     brain, mask, grey, white, activity = (
         map_coordinates(maps[name], voxels, order=1) for name in ("t1w", "mask", "gm", "wm", "activity")
     )
@@ -172,10 +187,10 @@ def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
     fluid = np.clip(inside - grey - white, 0, 1)
     epi = inside * (grey + 0.8 * white + 1.3 * fluid) + 0.25 * scalp
     fluid, white = (share.astype(np.float32) for share in (fluid, white * inside))
-    return Head(affine, t1w, epi.astype(np.float32), fluid, white, roi, activity * inside)
+    return Head(affine, places, t1w, epi.astype(np.float32), fluid, white, roi, activity * inside)
 
 
-def distorted(head: Head, warp: Warp, largest: float) -> Head:
+def distorted(head: Head, largest: float) -> Head:
     """Distort what EPI sees of a head as magnetic susceptibility does above the sinuses and the ear canals.
 
     Signal is shifted along the y axis (the phase encoding), denser or thinner as its neighbours move apart or together,
@@ -184,12 +199,10 @@ def distorted(head: Head, warp: Warp, largest: float) -> Head:
     Parameters
     ----------
     head : Head
-    warp : Warp
     largest : float
         Shift above a source, mm.
     """
-    points = warp.to_template(world_coordinates(head.affine, head.t1w.shape))
-    field = sum(np.exp(-((points - source) ** 2).sum(-1) / (2 * SOURCE_RADIUS**2)) for source in SOURCES)
+    field = sum(np.exp(-((head.places - source) ** 2).sum(-1) / (2 * SOURCE_RADIUS**2)) for source in SOURCES)
     voxels = np.indices(head.t1w.shape, dtype=float)
     voxels[1] -= largest * field / head.affine[1, 1]
     density = np.gradient(voxels[1], axis=1) * (1 - LOSS * field)
@@ -275,16 +288,9 @@ def make_nifti(array: np.ndarray, affine: np.ndarray, code: str = "scanner") -> 
 @lru_cache
 def _template_maps() -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return brain, tissue and ROI maps on the template's 2-mm grid, and its affine."""
-    brain = nilearn_datasets.load_mni152_template(resolution=2)
-    images = {
-        "t1w": brain,
-        "mask": nilearn_datasets.load_mni152_brain_mask(resolution=2),
-        "gm": nilearn_datasets.load_mni152_gm_template(resolution=2),
-        "wm": nilearn_datasets.load_mni152_wm_template(resolution=2),
-    }
-    maps = {name: np.asarray(image.dataobj, np.float32) for name, image in images.items()}
+    maps, affine = icbm152(2)
     centres = cKDTree(rois()[["x", "y", "z"]].to_numpy(float))
-    distance, nearest = centres.query(world_coordinates(brain.affine, brain.shape))
+    distance, nearest = centres.query(world_coordinates(affine, maps["t1w"].shape))
     maps["roi"] = np.where(distance <= REACH, nearest + 1, 0).astype(np.int16)
     maps["activity"] = np.where(distance <= CORE, 1, maps["gm"]).astype(np.float32)
-    return maps, brain.affine
+    return maps, affine

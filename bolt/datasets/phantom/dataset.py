@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from nilearn import datasets as nilearn_datasets
 
 from bolt.config import Simulate
 from bolt.datasets.phantom.anatomy import (
@@ -23,6 +22,7 @@ from bolt.datasets.phantom.anatomy import (
     distorted,
     grid,
     head_template,
+    icbm152,
     make_head,
     make_nifti,
     world_coordinates,
@@ -183,7 +183,7 @@ def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
     series = make_series(settings, i, site, person.positive)
     motion = head_motion(settings, settings.n_volumes[site], random_stream(settings, i, "motion"))
     moved = repositioning(random_stream(settings, i, "repositioning"))
-    seen = distorted(head, warp, settings.distortion_mm) if settings.distortion_mm else head
+    seen = distorted(head, settings.distortion_mm) if settings.distortion_mm else head
     bold, affine = scan_bold(seen, series, rigid(motion) @ rigid(moved), settings, site, i)
     tr = settings.tr[site]
     func = out / person.name / "func" / f"{person.name}_{TASK}"
@@ -206,12 +206,12 @@ def _write_truth(
 ) -> None:
     """Write a subject's files in `TRUTH_README`."""
     affine, shape = grid(TRUTH_GRID, FIELD_T1W)
-    template = nilearn_datasets.load_mni152_brain_mask(resolution=TRUTH_GRID)
+    maps, template = icbm152(TRUTH_GRID)
     folder.mkdir(parents=True)
     to_template = warp.to_template(world_coordinates(affine, shape)).astype(np.float32)
     make_nifti(to_template, affine).to_filename(folder / f"{name}_from-T1w_to-template_points.nii.gz")
-    to_subject = warp.to_subject(world_coordinates(template.affine, template.shape)).astype(np.float32)
-    make_nifti(to_subject, template.affine).to_filename(folder / f"{name}_from-template_to-T1w_points.nii.gz")
+    to_subject = warp.to_subject(world_coordinates(template, maps["mask"].shape)).astype(np.float32)
+    make_nifti(to_subject, template).to_filename(folder / f"{name}_from-template_to-T1w_points.nii.gz")
 
     parameters = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]
     entries = [f"m{row}{column}" for row in range(3) for column in range(4)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ants
 import numpy as np
 
 from bolt.config import Registration
 from bolt.io.errors import DataError
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.registration import align, clip_intensity
 
 MIN_CORRELATION = 0.8

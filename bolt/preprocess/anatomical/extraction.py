@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import ants
 import numpy as np
 from scipy import ndimage
 
 from bolt.config import Registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.registration import clip_intensity, crop_to_brain, register, seed, warp
 
 COARSE = 4.0

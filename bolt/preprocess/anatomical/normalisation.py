@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import ants
 import numpy as np
 
 from bolt.config import Registration
 from bolt.io.errors import DataError
 from bolt.preprocess import images
 from bolt.preprocess.anatomical.extraction import Alignment
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.registration import clip_intensity, crop_to_brain, dice, register, seed, warp
 
 GRID = 4.0

@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import ants
 import numpy as np
 from nipype.interfaces.base import File, TraitedSpec, isdefined, traits
 
@@ -16,6 +15,7 @@ from bolt.preprocess import images, registration, tissues
 from bolt.preprocess.anatomical import average
 from bolt.preprocess.anatomical.extraction import Alignment, align_brain
 from bolt.preprocess.anatomical.normalisation import check_transform, normalise
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.checks import check_t1w
 from bolt.preprocess.steps import ImageOutput, Interface, SettingsInput
 from bolt.preprocess.tissues import deep_grey

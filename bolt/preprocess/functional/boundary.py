@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import ants
 import numpy as np
 from scipy import ndimage, optimize
 
 from bolt.preprocess import images
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.quality.measures import HEAD_RADIUS
 from bolt.preprocess.registration import agreement, clip_intensity, resample_t1w
 

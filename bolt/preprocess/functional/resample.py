@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import ants
 import numpy as np
 from scipy import ndimage
 
 from bolt.io.streams import in_threads
 from bolt.preprocess import images, registration
+from bolt.preprocess.antspy import ants
 
 FIELD_SHARE = 0.95
 """Share of the volumes in which a point must have been acquired to belong to the field of view."""

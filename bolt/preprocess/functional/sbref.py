@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ants
 import nibabel as nib
 import numpy as np
 
@@ -17,6 +16,7 @@ from bolt.io.errors import DataError
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_image
 from bolt.preprocess import images
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.functional.confounds import root_mean_square_displacement
 from bolt.preprocess.registration import align, bias_correct
 

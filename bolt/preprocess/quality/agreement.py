@@ -12,12 +12,12 @@ import itertools
 import tempfile
 from pathlib import Path
 
-import ants
 import numpy as np
 from scipy import ndimage
 
 from bolt.config import Registration
 from bolt.preprocess import images, registration
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.information import MIN_VOXELS, normalised_mutual_information
 
 SHIFT = 10.0

