@@ -56,7 +56,7 @@ DATA_CASES: list[Case] = [
     Case(
         "download that breaks off repeatedly",
         "excluded",
-        "download failed in … tries (the connection broke off after … of … bytes). Try again later",
+        "download failed in … tries (the connection broke off after … bytes). Try again later",
     ),
     Case("truncated file on the publisher's server", "excluded", "….nii.gz: the file is cut off or damaged"),
     Case(

@@ -24,14 +24,8 @@ class FileServer:
         Path to how many bytes each answer sends before the connection breaks; a list, one entry an answer.
     answers : dict
         Path to status codes sent in place of the file; a list, one entry an answer.
-    headers : dict
-        Headers sent with these status codes.
-    ranges : bool
-        Whether ``Range`` is honoured.
-    etags : dict
-        Path to the mark of the file's version; default: its size.
     asked : list
-        (path, Range header) of every request.
+        Path of every request.
     delay : float
         Seconds before each answer.
     most_at_once : int
@@ -42,10 +36,7 @@ class FileServer:
     address: str = ""
     drops: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     answers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    headers: dict[str, str] = field(default_factory=dict)
-    ranges: bool = True
-    etags: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     delay: float = 0.0
     most_at_once: int = 0
     at_once: int = 0
@@ -73,40 +64,21 @@ def serve(folder: Path, delay: float = 0.0) -> Iterator[FileServer]:
                     about.at_once -= 1
 
         def answer(self) -> None:
-            path, wanted = unquote(self.path), self.headers.get("Range")
-            about.asked.append((path, wanted))
+            path = unquote(self.path)
+            about.asked.append(path)
             file = about.folder / path.lstrip("/")
             code = about.answers[path].pop(0) if about.answers[path] else (200 if file.is_file() else 404)
-            if code != 200:
-                return self.send_error(code)
-            data = file.read_bytes()
-            etag = about.etags.get(path, f'"{len(data)}"')
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and about.ranges else 0
-            start = start if etag in (self.headers.get("If-Range"), self.headers.get("If-Match")) else 0
-            if start and start >= len(data):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(data)}")
-                self.send_header("Content-Length", "0")
-                return self.end_headers()
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(data) - start))
-            self.send_header("ETag", etag)
-            if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-            self.end_headers()
-            drops = about.drops[path]
-            if drops:
-                self.wfile.write(data[start : start + drops.pop(0)])
-                self.close_connection = True
-                return None
-            return self.wfile.write(data[start:]) and None
-
-        def send_error(self, code: int, *args: object) -> None:
+            data = file.read_bytes() if code == 200 else b""
             self.send_response(code)
-            for name, value in about.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(data)))
             self.end_headers()
+            if about.drops[path] and self.command == "GET":
+                data = data[: about.drops[path].pop(0)]
+                self.close_connection = True
+            if self.command == "GET":
+                self.wfile.write(data)
+
+        do_HEAD = do_GET
 
         def log_message(self, *args: object) -> None:
             pass

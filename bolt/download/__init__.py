@@ -1,1 +1,1 @@
-"""Downloads over HTTP and from S3 buckets: resumed, verified, and complete or absent."""
+"""Downloads over HTTP and from S3 buckets: verified, and complete or absent."""

@@ -1,4 +1,4 @@
-"""Fetching of one file from a server or a folder: resumed, verified, and complete or absent."""
+"""Fetching of one file from a server or a folder: verified, and complete or absent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bolt.config import Bucket
-from bolt.download.http import CHUNK, Interrupted, PartialFile, download
+from bolt.download.http import CHUNK, download
 from bolt.io.disk_space import full_disk_error, require_space
 from bolt.io.errors import DataError
 from bolt.io.files import sha256 as sha256_of
@@ -75,27 +75,24 @@ def fetch(
     if destination.is_file() and _is_right(destination, size, sha256):
         return destination
     destination.parent.mkdir(parents=True, exist_ok=True)
-    part = PartialFile(destination)
+    part = destination.with_name(f"{destination.name}.part")
     try:
         if bucket is not None:
             from bolt.download import s3
 
-            s3.download(bucket, address, part, size=size, tries=tries, pause=pause)
+            s3.download(bucket, address, part, size=size, tries=tries)
         elif is_remote(address):
-            download(address, part, size=size, tries=tries, pause=pause, timeout=timeout)
+            download(address, part, destination.name, size=size, tries=tries, pause=pause, timeout=timeout)
         else:
-            _copy(address, part)
-        verify(part.path, name=destination.name, where=address, size=size, sha256=sha256)
-    except DataError as error:
-        if not isinstance(error.__cause__, Interrupted):  # otherwise another run resumes
-            part.forget()
-        raise
+            _copy(address, part, destination.name)
+        verify(part, name=destination.name, where=address, size=size, sha256=sha256)
+        os.replace(part, destination)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise full_disk_error(destination.parent, destination.name) from None
         raise
-    os.replace(part.path, destination)
-    part.forget()
+    finally:
+        part.unlink(missing_ok=True)
     return destination
 
 
@@ -171,12 +168,12 @@ def local_path(address: str | Path) -> Path:
     ).expanduser()
 
 
-def _copy(address: str, part: PartialFile) -> None:
+def _copy(address: str, path: Path, name: str) -> None:
     source = local_path(address)
     if not source.is_file():
         raise DataError("file not found", where=source, hint="Complete the folder, or use another base address")
-    require_space(part.destination.parent, source.stat().st_size, part.destination.name)
-    shutil.copyfile(source, part.path)
+    require_space(path.parent, source.stat().st_size, name)
+    shutil.copyfile(source, path)
 
 
 def _is_right(path: Path, size: int | None, sha256: str | Collection[str]) -> bool:

@@ -1,8 +1,7 @@
-"""Objects of an S3 bucket: listed, read, and downloaded with resumption.
+"""Objects of an S3 bucket: listed, read and downloaded.
 
 boto3 finds credentials in its usual places: the profile that the dataset's file names, the variables AWS_ACCESS_KEY_ID
-and AWS_SECRET_ACCESS_KEY, and ``~/.aws/credentials``; nothing here stores them. As over HTTP, what has arrived of an
-object is kept as a `bolt.download.http.PartialFile`.
+and AWS_SECRET_ACCESS_KEY, and ``~/.aws/credentials``; nothing here stores them.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import boto3
+from boto3.exceptions import RetriesExceededError
 from botocore.config import Config as Settings
 from botocore.exceptions import (
     BotoCoreError,
@@ -26,7 +27,6 @@ from botocore.exceptions import (
 )
 
 from bolt.config import Bucket
-from bolt.download.http import CHUNK, Interrupted, PartialFile, require_total, retry
 from bolt.io.disk_space import require_space
 from bolt.io.errors import BoltError, ConfigError, DataError
 
@@ -34,9 +34,8 @@ for name in ("boto3", "botocore", "s3transfer", "urllib3"):
     logging.getLogger(name).setLevel(logging.WARNING)  # at lower levels they report where credentials come from
 
 CONNECTIONS = 16
-BROKEN = (ConnectionError, HTTPClientError, IncompleteReadError)
+BROKEN = (ConnectionError, HTTPClientError, IncompleteReadError, RetriesExceededError)
 NO_KEY = {"NoSuchKey", "404", "NotFound"}
-CHANGED = {"PreconditionFailed", "412"}
 ACCESS = {
     "hcp-openaccess": "Sign in at https://db.humanconnectome.org, accept the open access terms and create AWS "
     "credentials there (Amazon S3 Access); save them as a section [hcp] of ~/.aws/credentials, and set 'profile: hcp' "
@@ -101,72 +100,39 @@ def read(client: Any, bucket: Bucket, key: str, n_bytes: int | None = None) -> b
             raise
 
 
-def download(
-    bucket: Bucket, key: str, part: PartialFile, *, size: int | None = None, tries: int = 5, pause: float = 1.0
-) -> None:
-    """Fill `part` with an object, resuming what has arrived of the same version.
+def download(bucket: Bucket, key: str, path: Path, *, size: int | None = None, tries: int = 5) -> None:
+    """Download an object to `path`.
 
     Parameters
     ----------
     bucket : Bucket
     key : str
-    part : PartialFile
+    path : Path
     size : int, optional
         Bytes the object must have.
     tries : int
-        Attempts at the download, and at each request if the service is busy.
-    pause : float
-        Seconds before the second try; doubled for each further one, ± 50 % at random.
+        Attempts at each request if the service is busy.
 
     Raises
     ------
     ConfigError
         The bucket does not exist or refuses the credentials, or the disk has no space.
     DataError
-        The object does not exist or has another size; or, with an `Interrupted` as its cause, the last try was
-        interrupted.
+        The object does not exist, has another size, or cannot be reached.
     """
-    client, hint = connect(bucket, tries), "Try again later; what has arrived is kept"
-    retry(lambda: _try_once(client, bucket, key, part, size), address(bucket, key), tries=tries, pause=pause, hint=hint)
+    client = connect(bucket, tries)
+    with _translated_errors(bucket, key):
+        total = client.head_object(Bucket=bucket.name, Key=key)["ContentLength"]
+        if size is not None and total != size:
+            what = f"the bucket has {total} bytes, but {size} are expected"
+            raise DataError(what, where=address(bucket, key), hint="List the bucket again")
+        require_space(path.parent, total, path.name)
+        client.download_file(bucket.name, key, str(path))
 
 
 def address(bucket: Bucket, key: str) -> str:
     """Return the ``s3://`` address of an object."""
     return f"s3://{bucket.name}/{key}"
-
-
-def _try_once(client: Any, bucket: Bucket, key: str, part: PartialFile, size: int | None) -> None:
-    where = address(bucket, key)
-    start, version = part.held(where)
-    rest = {"Range": f"bytes={start}-", "IfMatch": version} if start else {}
-    with _translated_errors(bucket, key):
-        try:
-            response = client.get_object(Bucket=bucket.name, Key=key, **rest)
-        except ClientError as error:
-            if _code(error) in CHANGED or _code(error) == "InvalidRange":
-                if start == size:
-                    return  # everything had arrived
-                part.forget()
-                raise Interrupted("the object has changed since the download began") from None
-            raise
-        except BROKEN as error:
-            raise Interrupted(type(error).__name__) from None  # its text may repeat a header with credentials
-    start = start if "ContentRange" in response else 0
-    total = start + response["ContentLength"]
-    if size is not None and total != size:
-        part.forget()
-        what = f"the bucket has {total} bytes, but {size} are expected"
-        raise DataError(what, where=where, hint="List the bucket again")
-    require_space(part.destination.parent, total - start, part.destination.name)
-    if not start:
-        part.begin(where, response["ETag"])
-    try:
-        with part.path.open("ab") as target:
-            for chunk in response["Body"].iter_chunks(CHUNK):
-                target.write(chunk)
-    except BROKEN as error:
-        raise Interrupted(type(error).__name__) from None
-    require_total(part, total)
 
 
 @contextmanager

@@ -1,10 +1,9 @@
-"""Fetching over HTTP and from folders: resumed, verified, and complete or absent."""
+"""Fetching over HTTP and from folders: verified, and complete or absent."""
 
 import gzip
 import hashlib
 import random
 import shutil
-import time
 from collections import namedtuple
 
 import pytest
@@ -50,61 +49,15 @@ def test_a_valid_file_is_not_fetched_again(server, tmp_path):
     assert len(server.asked) == 2
 
 
-def test_an_interrupted_download_resumes(server, tmp_path):
+def test_a_download_that_breaks_off_is_repeated_and_leaves_nothing_where_it_fails(server, tmp_path):
     server.drops["/scan.bin"] = [1_000_000, 500_000]
     assert get(server, tmp_path).read_bytes() == DATA
-    assert [requested for _, requested in server.asked] == [None, "bytes=1000000-", "bytes=1500000-"]
-
-
-def test_a_later_run_resumes_an_interrupted_download(server, tmp_path):
     server.drops["/scan.bin"] = [1_000_000]
-    with pytest.raises(DataError, match="broke off after 1000000 of 3000000 bytes.*Try again later"):
-        get(server, tmp_path, tries=1)
-    assert left_behind(tmp_path) == ["scan.bin.part", "scan.bin.part.json"]
-    assert get(server, tmp_path).read_bytes() == DATA
-    assert server.asked[-1] == ("/scan.bin", "bytes=1000000-")
-    assert left_behind(tmp_path) == ["scan.bin"]
-
-
-def test_a_complete_partial_file_is_accepted(server, tmp_path):
-    server.drops["/scan.bin"] = [len(DATA) - 1]
-    with pytest.raises(DataError):
-        get(server, tmp_path, tries=1)
-    with (tmp_path / "got/scan.bin.part").open("ab") as part:
-        part.write(DATA[-1:])
-    assert get(server, tmp_path).read_bytes() == DATA
-
-
-def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
-    server.ranges = False
-    server.drops["/scan.bin"] = [1_000_000]
-    assert get(server, tmp_path).read_bytes() == DATA
-
-
-def test_different_versions_are_never_joined(server, tmp_path):
-    server.drops["/scan.bin"] = [1_000_000]
-    with pytest.raises(DataError):
-        get(server, tmp_path, tries=1)
-    (server.folder / "scan.bin").write_bytes(DATA[::-1])
-    server.etags["/scan.bin"] = '"second"'
-    assert get(server, tmp_path).read_bytes() == DATA[::-1]
-
-
-def test_a_file_that_became_shorter_is_fetched_again(server, tmp_path):
-    server.drops["/scan.bin"] = [1_000_000]
-    server.etags["/scan.bin"] = '"same"'
-    with pytest.raises(DataError):
-        get(server, tmp_path, tries=1)
-    (server.folder / "scan.bin").write_bytes(DATA[:10])
-    assert get(server, tmp_path).read_bytes() == DATA[:10]
-
-
-@pytest.mark.parametrize("version", ['W/"weak"', ""])
-def test_no_resumption_without_a_strong_etag(server, tmp_path, version):
-    server.etags["/scan.bin"] = version
-    server.drops["/scan.bin"] = [1_000_000]
-    assert get(server, tmp_path).read_bytes() == DATA
-    assert [requested for _, requested in server.asked] == [None, None]
+    with pytest.raises(
+        DataError, match="failed in 1 tries .*Try again later, or download it yourself .*again/scan.bin"
+    ):
+        fetch(f"{server.address}/scan.bin", tmp_path / "again/scan.bin", tries=1)
+    assert list((tmp_path / "again").iterdir()) == []
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
@@ -122,19 +75,6 @@ def test_tries_are_bounded_and_pauses_grow(server, tmp_path, monkeypatch):
         fetch(f"{server.address}/scan.bin", tmp_path / "got/scan.bin")
     assert len(server.asked) == 6 and len(pauses) == 5
     assert all(2**i <= pause <= 3 * 2**i for i, pause in enumerate(pauses))
-
-
-def test_retry_after_is_respected_within_bounds(server, tmp_path, monkeypatch):
-    pauses = []
-    monkeypatch.setattr(http.time, "sleep", pauses.append)
-    for seconds, pause in (("7", 7), ("86400", http.LONGEST_PAUSE)):
-        server.headers["Retry-After"] = seconds
-        server.answers["/scan.bin"] = [503]
-        get(server, tmp_path / seconds)
-        assert pauses.pop() == pause
-    later = http.email.utils.formatdate(time.time() + 30, usegmt=True)
-    assert 25 < http._retry_after(later) <= 30
-    assert http._retry_after("soon") == http._retry_after(None) == 0
 
 
 @pytest.mark.parametrize(("code", "words"), [(404, "does not have it"), (403, "refuses it, .*"), (401, "refuses it")])

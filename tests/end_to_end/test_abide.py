@@ -52,7 +52,6 @@ def spoil(server, names):
     server.answers[paths[6]] = [403] * 9
     server.drops[paths[7]] = [1000]  # these two recover
     server.answers[paths[8]] = [503]
-    server.headers["Retry-After"] = "0"
     return {
         names[0]: ("download", "the server does not have it (404"),
         names[1]: ("download", "a web page or a server's message instead of"),
@@ -114,7 +113,7 @@ def test_downloads_are_polite(run):
     folder, _, server, names, _, _ = run
     assert 2 <= server.most_at_once <= 3
     table = "/Phenotypic_V1_0b_preprocessed1.csv"
-    asked = [path for path, _ in server.asked]
+    asked = list(server.asked)
     assert asked.count(table) == 1
     twice = {path for path in asked if asked.count(path) > 1}
     assert len(asked) == len(names) + 1 + 2 and len(twice) == 2  # the two that stumbled
