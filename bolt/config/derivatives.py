@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import glob
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,12 +44,13 @@ def pictures_of(figures: Path, start: str, suffixes: tuple[str, ...], space: str
     space : str, optional
         Skip pictures in other spaces.
     """
-    pattern = re.compile(rf"{re.escape(start)}(?:space-([A-Za-z0-9]+)_)?desc-([A-Za-z0-9]+_({'|'.join(suffixes)}))")
+    # `start` is not in the pattern: one for each of thousands of scans would be compiled anew
+    rest = re.compile(rf"(?:space-([A-Za-z0-9]+)_)?desc-([A-Za-z0-9]+_({'|'.join(suffixes)}))\.[a-z]+")
     pictures = {}
-    for file in sorted(figures.glob(f"{glob.escape(start)}*")):
-        name = pattern.fullmatch(file.stem)
+    for file in sorted(os.listdir(figures)) if figures.is_dir() else []:
+        name = rest.fullmatch(file.removeprefix(start)) if file.startswith(start) else None
         if name and space in (None, name[1] or space):
-            pictures[file] = name[2]
+            pictures[figures / file] = name[2]
     return pictures
 
 

@@ -77,8 +77,12 @@ class Subject:
     def facts(self) -> dict[str, str]:
         """Return what the scan table says of this person."""
         names = {"label": self.label, "site": "site", "sex": "sex", "age": "age (years)", "group": "family"}
-        known = {shown: self.scans[column].dropna().map(number).unique() for column, shown in names.items()}
-        if list(known["family"]) == [self.name]:
+        rows = self.scans[list(names)].to_dict("records")
+        known = {
+            shown: list(dict.fromkeys(number(row[column]) for row in rows if not pd.isna(row[column])))
+            for column, shown in names.items()
+        }
+        if known["family"] == [self.name]:
             del known["family"]
         listed = {name: ", ".join(values) for name, values in known.items() if len(values)}
         return listed | {"scans": str(len(self.scans))}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -182,7 +183,7 @@ def _files(folder: Path, start: str, end: str) -> list[Path]:
 
 def _paragraphs(files: Iterable[Path], images: str) -> list[str]:
     texts = [list(dict.fromkeys(read_json(file).get("Methods", []))) for file in files if file.is_file()]
-    counts = pd.Series([text for of_image in texts for text in of_image], dtype=object).value_counts(sort=False)
+    counts = Counter(text for of_image in texts for text in of_image)
     return [text if n == len(texts) else f"In {n} of {len(texts)} {images}: {text}" for text, n in counts.items()]
 
 
