@@ -3,7 +3,7 @@
 import re
 
 
-def well_formed(text: str) -> None:
+def well_formed(text):
     """Braces and environments close, and every row of a table has as many cells as it has columns."""
     bare = re.sub(r"\\[\\&%$#_{}]", "", text)
     assert bare.count("{") == bare.count("}")

@@ -1,9 +1,6 @@
 """A made-up results tree: what a run of the workflow leaves behind, in small."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,8 +14,7 @@ from bolt.atlases.image import load_atlas
 from bolt.atlases.labels import load_labels
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.quality import QUALITY_COLUMNS
-from bolt.config import Config, Dataset, parse
-from bolt.config.layout import Layout, ModelRun
+from bolt.config import Config, Dataset
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import write_metrics
@@ -46,65 +42,38 @@ TRUTH = [
 ]
 
 
-def settings(folder: Path, **changes: object) -> Study:
+def settings(folder, **changes):
     """Return the made-up study, whose model and paths are in `folder`."""
     write_yaml({"model": "bolt", "training": {"epochs": 3}}, folder / "tiny.yaml")
-    config = parse(
-        Config,
-        {
-            "dataset": "phantom",
-            "atlases": [ATLAS],
-            "models": [str(folder / "tiny.yaml")],
-            "paths": {"results": str(folder / "results"), "work": str(folder / "work")},
-            "folds": {"outer": 3},
-            "quality": {"min_coverage": 0.5},
-            **changes,
-        },
-        "test",
-    )
-    dataset = parse(
-        Dataset,
-        {
-            "name": "phantom",
-            "source": "phantom",
-            "description": "Simulated heads with a known answer.",
-            "path": str(folder),
-            "label": "diagnosis",
-            "classes": CLASSES,
-        },
-        "test",
-    )
-    assert isinstance(config, Config) and isinstance(dataset, Dataset)
-    return Study(config, dataset)
+    places = {"results": str(folder / "results"), "work": str(folder / "work")}
+    keys = {"dataset": "phantom", "atlases": [ATLAS], "models": [str(folder / "tiny.yaml")], "paths": places}
+    keys |= {"folds": {"outer": 3}, "quality": {"min_coverage": 0.5}}
+    about = {"name": "phantom", "source": "phantom", "description": "Simulated heads with a known answer."}
+    about |= {"path": str(folder), "label": "diagnosis", "classes": CLASSES}
+    return Study(Config.model_validate(keys | changes), Dataset.model_validate(about))
 
 
-def first_run(study: Study) -> ModelRun:
+def first_run(study):
     """Return the run of the first model."""
     return study.layout.run(ATLAS, next(iter(study.models)), 0)
 
 
-def make_scans(layout: Layout, n: int, length: int = 60) -> pd.DataFrame:
-    random = np.random.default_rng(0)
-    scans = pd.DataFrame(index=range(n), columns=list(COLUMNS), dtype=object)
-    scans["subject"] = [f"sub-{i:02d}" for i in range(n)]
-    scans["scan_id"] = scans["subject"] + "_task-rest"
-    scans["group"], scans["task"], scans["kind"], scans["tr"] = scans["subject"], "rest", "raw", 2.0
+def make_scans(layout, n, length=60):
+    random, subjects = np.random.default_rng(0), [f"sub-{i:02d}" for i in range(n)]
+    scans = pd.DataFrame({name: pd.Series(index=range(n), dtype=object) for name in COLUMNS})
+    scans = scans.assign(subject=subjects, group=subjects, scan_id=[f"{subject}_task-rest" for subject in subjects])
+    scans = scans.assign(task="rest", kind="raw", tr=2.0, n_volumes=length, bold="bold.nii.gz")
     scans["label"] = [CLASSES[i % 2] for i in range(n)]
     scans["site"] = ["london" if i < n / 2 else "york" for i in range(n)]
     scans["sex"] = [["F", "M"][i // 2 % 2] for i in range(n)]
     scans["age"] = random.normal(30, 6, n).round(1)
-    scans["n_volumes"] = length
-    scans["bold"] = "bold.nii.gz"
     write_table(scans, layout.scans, COLUMNS)
-    excluded = pd.DataFrame(
-        [(scans["scan_id"].iloc[-1], "functional", "bold.nii.gz: the file ends within volume 17. Copy it again.")],
-        columns=list(EXCLUSION_COLUMNS),
-    )
-    write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
+    excluded = (scans["scan_id"].iloc[-1], "functional", "bold.nii.gz: the file ends within volume 17. Copy it again.")
+    write_table(pd.DataFrame([excluded], columns=list(EXCLUSION_COLUMNS)), layout.exclusions, EXCLUSION_COLUMNS)
     return scans
 
 
-def make_folds(layout: Layout, scans: pd.DataFrame) -> None:
+def make_folds(layout, scans):
     """Write folds in the way of `make_run`, with a validation part."""
     roles, part = np.array(["test", "validation", "train"]), np.arange(len(scans)) // 2
     whose = scans[["scan_id", "subject", "group"]]
@@ -112,7 +81,7 @@ def make_folds(layout: Layout, scans: pd.DataFrame) -> None:
     write_table(pd.concat(tables), layout.folds, FOLD_COLUMNS)
 
 
-def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
+def make_series(layout, scans):
     """Series with class-dependent events, the cache, and the volumes of the events."""
     random = np.random.default_rng(1)
     events = {}
@@ -136,7 +105,7 @@ def make_series(layout: Layout, scans: pd.DataFrame) -> dict[str, np.ndarray]:
     return events
 
 
-def make_run(run: ModelRun, scans: pd.DataFrame, events: dict[str, np.ndarray]) -> None:
+def make_run(run, scans, events):
     """Write two finished folds and a failed one, evaluated and explained."""
     random = np.random.default_rng(2)
     for fold in (0, 1):
@@ -173,7 +142,7 @@ def make_run(run: ModelRun, scans: pd.DataFrame, events: dict[str, np.ndarray]) 
     write_connections(cache, run.folder, [0, 1], CLASSES, out)
 
 
-def make_quality(layout: Layout, scans: pd.DataFrame) -> None:
+def make_quality(layout, scans):
     """The table of quality, and images that were preprocessed."""
     random = np.random.default_rng(3)
     table = scans[["scan_id", "subject"]].assign(anatomy=scans["subject"], state="ok", reason="")
@@ -185,7 +154,7 @@ def make_quality(layout: Layout, scans: pd.DataFrame) -> None:
         write_status(layout.functional_status(scan.scan_id), "ok", "functional")
 
 
-def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:
+def make_truth(layout, events):
     columns = ["measure", "value", "unit", "null", "oracle", "low", "high", "passed"]
     table = pd.DataFrame(TRUTH, columns=columns).assign(null_meaning="chance")
     write_table(table, layout.tables / "truth.tsv", dict.fromkeys(table.columns, "Test"))
@@ -193,7 +162,7 @@ def make_truth(layout: Layout, events: dict[str, np.ndarray]) -> None:
     write_table(rows, layout.tables / "true_landmarks.tsv", {"scan_id": "Scan", "volume": "Volume"})
 
 
-def make_results(folder: Path, n: int = 12, *, everything: bool = True) -> Study:
+def make_results(folder, n=12, *, everything=True):
     """Write the whole tree; with ``everything=False`` no preprocessing and no truth, as for ready series."""
     made, used, events = _ready_series(n)
     shutil.copytree(Path(made.name) / "results", folder / "results")
@@ -205,7 +174,7 @@ def make_results(folder: Path, n: int = 12, *, everything: bool = True) -> Study
 
 
 @cache
-def _ready_series(n: int) -> tuple[TemporaryDirectory[str], pd.DataFrame, dict[str, np.ndarray]]:
+def _ready_series(n):
     """Make a tree once a process, to be copied; returns also its scans, and the volumes of their events."""
     made = TemporaryDirectory()
     study = settings(Path(made.name))
@@ -217,7 +186,7 @@ def _ready_series(n: int) -> tuple[TemporaryDirectory[str], pd.DataFrame, dict[s
 
 
 @contextmanager
-def words_only() -> Iterator[None]:
+def words_only():
     """Pictures are composed, without brains, but saved empty, as this takes longest: for questions about the words."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(style, "_save", lambda _, out: write_text("", out))

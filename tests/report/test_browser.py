@@ -1,14 +1,10 @@
 """The pages in a real browser, opened from disk: no error, no request, usable by keyboard, on a phone and on paper."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions
@@ -29,7 +25,7 @@ ALL = (*QUESTIONS, "scans", "subject", "tested subject")
 
 
 @pytest.fixture(scope="module")
-def pages(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(whole, tmp_path_factory):
     layout = make_pages(tmp_path_factory.mktemp("quality"), 30).layout
     made = {name: whole / f"{name}.html" for name in QUESTIONS}
     known = whole.parent / "subjects/sub-00.html"
@@ -37,7 +33,7 @@ def pages(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+def browser(tmp_path_factory):
     options = ChromeOptions()
     for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "hide-scrollbars"):
         options.add_argument(f"--{flag}")
@@ -48,23 +44,23 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     os.environ.setdefault("SE_OFFLINE", "true")
     chrome = Chrome(options, Service(DRIVER))
-    chrome.downloads = downloads  # type: ignore[attr-defined]
+    chrome.downloads = downloads
     yield chrome
     chrome.quit()
 
 
-def set_width(browser: Chrome, width: int) -> None:
+def set_width(browser, width):
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
 
 
-def visit(browser: Chrome, page: Path) -> None:
+def visit(browser, page):
     set_width(browser, 1400)
     browser.get(page.as_uri())
 
 
 @pytest.fixture(scope="class", params=ALL)
-def messages(browser: Chrome, pages: dict[str, Path], request: pytest.FixtureRequest) -> dict[str, list[str]]:
+def messages(browser, pages, request):
     """Open a page once for all questions, and return what the browser has to say about it."""
     browser.get_log("browser"), browser.get_log("performance")
     visit(browser, pages[request.param])
@@ -75,7 +71,7 @@ def messages(browser: Chrome, pages: dict[str, Path], request: pytest.FixtureReq
 class TestEveryPage:
     """Each question sets the width it needs."""
 
-    def test_it_opens_without_an_error_or_a_request(self, browser: Chrome, messages: dict[str, list[str]]) -> None:
+    def test_it_opens_without_an_error_or_a_request(self, browser, messages):
         assert browser.find_element(By.TAG_NAME, "h1").text
         assert messages["errors"] == []
         asked = re.findall(r'"url":"([a-z]+)://', "".join(messages["performance"]))
@@ -83,7 +79,7 @@ class TestEveryPage:
 
     @pytest.mark.usefixtures("messages")
     @pytest.mark.parametrize("width", [400, 1400])
-    def test_nothing_is_wider_than_the_screen(self, browser: Chrome, width: int) -> None:
+    def test_nothing_is_wider_than_the_screen(self, browser, width):
         set_width(browser, width)
         wide = browser.execute_script(
             "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll *, svg *, nav') && "
@@ -93,7 +89,7 @@ class TestEveryPage:
         assert browser.execute_script("return document.scrollingElement.scrollWidth") <= width, wide[:5]
 
     @pytest.mark.usefixtures("messages")
-    def test_accessibility(self, browser: Chrome) -> None:
+    def test_accessibility(self, browser):
         """Contrast, labels, headings and roles (axe-core, WCAG 2.1 A and AA)."""
         set_width(browser, 1400)
         browser.execute_script(AXE)
@@ -105,7 +101,7 @@ class TestEveryPage:
         assert [(v["id"], v["nodes"][0]["html"][:150]) for v in found] == []
 
     @pytest.mark.usefixtures("messages")
-    def test_everything_is_on_paper(self, browser: Chrome) -> None:
+    def test_everything_is_on_paper(self, browser):
         """Printed pages are as wide as paper, and rows that the screen hides at first are there."""
         set_width(browser, 1400)
         printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
@@ -126,19 +122,19 @@ class TestEveryPage:
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_the_bar_leads_from_page_to_page(browser: Chrome, pages: dict[str, Path]) -> None:
+def test_the_bar_leads_from_page_to_page(browser, pages):
     visit(browser, pages["index"])
     for title in PAGES.values():
         browser.find_element(By.LINK_TEXT, title).send_keys(Keys.ENTER)
         assert browser.find_element(By.CSS_SELECTOR, "nav [aria-current]").text == title
 
 
-def rows(browser: Chrome, table: str) -> list[str]:
+def rows(browser, table):
     shown = f"[...document.querySelectorAll('{table} tbody tr')].filter(row => row.checkVisibility())"
     return browser.execute_script(f"return {shown}.map(row => row.querySelector('td').innerText)")
 
 
-def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser: Chrome, pages: dict[str, Path]) -> None:
+def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser, pages):
     visit(browser, pages["scans"])
     scans = "#scans figure.table"
     assert len(rows(browser, scans)) == 12
@@ -156,13 +152,13 @@ def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser: Chrome,
     assert browser.find_element(By.CSS_SELECTOR, f"{scans} [role=status]").text == "1 of 30 rows"
 
 
-def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser: Chrome, pages: dict[str, Path]) -> None:
+def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser, pages):
     visit(browser, pages["scans"])
     browser.find_element(By.CSS_SELECTOR, "#scans input").send_keys("sub-2")
-    before = set(browser.downloads.iterdir())  # type: ignore[attr-defined]
+    before = set(browser.downloads.iterdir())
     browser.find_element(By.XPATH, "//section[@id='scans']//button[. = 'Save as TSV']").send_keys(Keys.ENTER)
     for _ in range(100):
-        made = {file for file in browser.downloads.iterdir() if file.suffix == ".tsv"} - before  # type: ignore[attr-defined]
+        made = {file for file in browser.downloads.iterdir() if file.suffix == ".tsv"} - before
         if made:
             break
         browser.execute_async_script("setTimeout(arguments[0], 100)")
@@ -171,13 +167,13 @@ def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser: Chrome, pages: dict[
     assert [line.split("\t")[0] for line in lines] == [f"sub-{i}_task-rest" for i in (2, *range(20, 30))]
 
 
-def test_anchors_open_the_row_they_lead_to(browser: Chrome, pages: dict[str, Path]) -> None:
+def test_anchors_open_the_row_they_lead_to(browser, pages):
     visit(browser, pages["scans"])
     browser.get(pages["scans"].as_uri() + "#sub-29_task-rest")
     assert browser.find_element(By.ID, "sub-29_task-rest").is_displayed()
 
 
-def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser: Chrome, pages: dict[str, Path]) -> None:
+def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser, pages):
     visit(browser, pages["subject"])
     body = browser.find_element(By.TAG_NAME, "body")
     body.send_keys("e")
@@ -189,7 +185,7 @@ def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser: Ch
     assert [field.get_property("value") for field in fields] == ["exclude", "ringing, see slice 12"]
     browser.find_element(By.CSS_SELECTOR, "[data-rate=sub-0_task-rest] select").send_keys("keep")
     browser.find_element(By.ID, "save-ratings").send_keys(Keys.ENTER)
-    file = browser.downloads / "ratings.tsv"  # type: ignore[attr-defined]
+    file = browser.downloads / "ratings.tsv"
     for _ in range(100):
         if file.is_file():
             break
@@ -198,7 +194,7 @@ def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser: Ch
     assert "sub-0_task-rest\tkeep\tn/a" in file.read_text()
 
 
-def test_arrows_lead_from_one_person_to_the_next_worth_a_look(browser: Chrome, pages: dict[str, Path]) -> None:
+def test_arrows_lead_from_one_person_to_the_next_worth_a_look(browser, pages):
     visit(browser, pages["subject"].with_name("sub-7.html"))  # failed: the first
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
     assert browser.find_element(By.TAG_NAME, "h1").text == "sub-3"  # excluded

@@ -1,11 +1,6 @@
 """Pictures exist, are not empty, and show what they are given."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -16,31 +11,22 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from bolt.report.figures import performance, series, style
+from bolt.report.figures.performance import MOST, _panel, draw_sites, has_sites
 from bolt.report.figures.style import LANDMARK, MANY, class_colours
 
 ROIS = pd.DataFrame({"network": ["visual"] * 6 + ["default"] * 5 + [None]})
 
 
-def has_colour(path: Path, colour: str, at_least: int = 20) -> bool:
+def has_colour(path, colour, at_least=20):
     with Image.open(path) as picture:
         pixels = np.asarray(picture.convert("RGB"), np.int16)
     wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return int((np.abs(pixels - wanted).max(axis=-1) < 0.02 * 255).sum()) >= at_least
 
 
-def metrics() -> tuple[pd.DataFrame, dict]:
-    table = pd.DataFrame({"fold": ["0", "1"], "state": ["ok", "failed"]})
-    for name in ("accuracy", "recall", "precision", "auc"):
-        table[name] = [0.9, np.nan]
-    value = {"value": 0.9, "low": 0.7, "high": 1.0}
-    pooled = dict.fromkeys(["accuracy", "recall", "precision"], value)
-    pooled |= {"auc": {"value": None, "low": None, "high": None}, "majority_accuracy": 0.5}
-    return table, {**pooled, "classes": ["a", "b"], "confusion": [[5, 1], [0, 6]]}
-
-
 @pytest.mark.usefixtures("pdf")
-def test_a_canvas_saves_what_matplotlib_would(tmp_path: Path) -> None:
-    def draw(figure: Figure) -> None:
+def test_a_canvas_saves_what_matplotlib_would(tmp_path):
+    def draw(figure):
         left, right = figure.subplots(1, 2)
         left.imshow(np.arange(12).reshape(3, 4), aspect="equal")
         right.plot([1, 2000, 3], label="a line")
@@ -64,7 +50,7 @@ def test_a_canvas_saves_what_matplotlib_would(tmp_path: Path) -> None:
     assert not set(style.NOT_EMBEDDED) & set(subset.Options().drop_tables)  # elsewhere as before
 
 
-def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:
+def test_time_course_marks_tokens_and_truth(tmp_path):
     random = np.random.default_rng(0)
     weights, values = random.uniform(size=40), random.standard_normal((40, 12))
     plain, marked = tmp_path / "plain.png", tmp_path / "marked.png"
@@ -77,12 +63,12 @@ def test_time_course_marks_tokens_and_truth(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def drawn(monkeypatch):
     """The axes of every picture that is drawn, and not saved."""
-    made: list[Any] = []
+    made = []
 
     @contextmanager
-    def canvas(out: Path, height: float) -> Iterator[Any]:
+    def canvas(out, height):
         with style.canvas(out, height=height) as figure:
             yield figure
             made.append(figure.axes)
@@ -93,7 +79,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_bins_of_probabilities_are_fixed_and_end_at_one(tmp_path: Path, drawn: list[Any]) -> None:
+def test_bins_of_probabilities_are_fixed_and_end_at_one(tmp_path, drawn):
     pooled = {"probability": [0.51, 0.9993, 1.0], "accuracy": [0.5, 1, 1], "n_scans": [8, 4, 3]}
     performance.reliability(pooled, tmp_path / "a.png")
     bars = [(bar.get_x() * 15, bar.get_width() * 15, bar.get_height()) for bar in drawn[0][1].patches]
@@ -103,7 +89,7 @@ def test_bins_of_probabilities_are_fixed_and_end_at_one(tmp_path: Path, drawn: l
     assert np.allclose(low, (7 / 15, 0), atol=0.03) and np.allclose(high, 1, atol=0.03)
 
 
-def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path: Path, drawn: list[Any]) -> None:
+def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path, drawn):
     """Volumes 0 to 4 were before the steady state; 10 and 12 were scrubbed, so 11 stands alone."""
     random = np.random.default_rng(0)
     volumes = np.setdiff1d(np.arange(5, 40), [10, 12])
@@ -126,48 +112,88 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
         assert np.flatnonzero(blank).tolist() == [5, 7]
 
 
-def test_without_a_repetition_time_the_axis_counts_volumes(tmp_path: Path) -> None:
+def test_without_a_repetition_time_the_axis_counts_volumes(tmp_path, drawn):
     values = np.random.default_rng(0).standard_normal((40, 12))
-    for name, tr in (("seconds", 2.0), ("volumes", np.nan)):
-        series.example_series(values, ROIS, tr, tmp_path / f"{name}.png")
-    assert (tmp_path / "seconds.png").read_bytes() != (tmp_path / "volumes.png").read_bytes()
-    assert (tmp_path / "volumes.png").stat().st_size > 10_000
+    for tr in (2.0, np.nan):
+        series.example_series(values, ROIS, tr, tmp_path / "a.png")
+    seconds, volumes = (axes[0] for axes in drawn)
+    assert [axis.images[0].get_extent()[:2] for axis in (seconds, volumes)] == [[-1.0, 79.0], [-0.5, 39.5]]
+    assert seconds.get_xlabel() != volumes.get_xlabel()
 
 
-@pytest.mark.parametrize("columns", [["site", "sex", "age", "mean_fd"], ["age"], []])
-def test_cohort_draws_what_is_known(tmp_path: Path, columns: list[str]) -> None:
-    scans = pd.DataFrame(
-        {"label": ["a", "b"] * 4, "task": "rest", "site": "x", "sex": "F", "age": 30.0, "mean_fd": 0.2}
-    )
-    unknown = [c for c in ("site", "sex", "age", "mean_fd") if c not in columns]
-    performance.cohort(scans.assign(**dict.fromkeys(unknown, np.nan)), ["a", "b"], tmp_path / "cohort.png")
-    colours = class_colours(["a", "b"])
-    assert has_colour(tmp_path / "cohort.png", colours["a"]) and has_colour(tmp_path / "cohort.png", colours["b"])
+@pytest.mark.parametrize("known", [["site", "sex", "age", "mean_fd"], ["age"], []])
+def test_cohort_draws_what_is_known(tmp_path, known):
+    about = {"site": "x", "sex": "F", "age": 30.0, "mean_fd": 0.2}
+    about = {name: value if name in known else np.nan for name, value in about.items()}
+    scans = pd.DataFrame({"label": ["a", "b"] * 4, "task": "rest"} | about)
+    performance.cohort(scans, ["a", "b"], tmp_path / "cohort.png")
+    assert all(has_colour(tmp_path / "cohort.png", colour) for colour in class_colours(["a", "b"]).values())
+    assert len(set(class_colours(list("abcdefg")).values())) == 7
 
 
-def test_performance_with_and_without_roc_and_with_a_missing_value(tmp_path: Path) -> None:
-    table, pooled = metrics()
+def test_performance_with_and_without_roc_and_with_a_missing_value(tmp_path):
+    names = ("accuracy", "recall", "precision", "auc")
+    of_folds, of_all = [0.9, np.nan], {"value": 0.9, "low": 0.7, "high": 1.0}
+    table = pd.DataFrame({"fold": ["0", "1"], "state": ["ok", "failed"]} | dict.fromkeys(names, of_folds))
+    pooled = dict.fromkeys(names, of_all)
+    pooled |= {"auc": dict.fromkeys(("value", "low", "high")), "majority_accuracy": 0.5}
+    pooled |= {"classes": ["a", "b"], "confusion": [[5, 1], [0, 6]]}
     performance.performance(table, pooled, tmp_path / "plain.png")
     curve = {"false_positive_rate": [0, 0, 1], "true_positive_rate": [0, 1, 1]}
     performance.performance(table, {**pooled, "roc": curve}, tmp_path / "roc.png")
     assert has_colour(tmp_path / "roc.png", MANY[0], 200) and has_colour(tmp_path / "plain.png", MANY[1])
 
 
-def test_seven_classes_have_seven_colours() -> None:
-    assert len(set(class_colours(list("abcdefg")).values())) == 7
-
-
-def test_the_others(tmp_path: Path) -> None:
+def test_the_others(tmp_path):
     history = pd.DataFrame({"epoch": [1, 2], "train_loss": [1, 0.5], "train_accuracy": [0.5, 0.9]})
     performance.training_curves({0: history}, tmp_path / "training.png")
-    series.example_series(np.random.default_rng(0).standard_normal((30, 12)), ROIS, 2.0, tmp_path / "series.png")
     spread = pd.DataFrame({"median": [0.9, 0.4], "minimum": [0.8, 0.1], "maximum": [1.0, 0.6]})
     series.coverage(spread, 0.5, tmp_path / "coverage.png")
     assert all(has_colour(tmp_path / f"{n}.png", MANY[0]) for n in ("training", "coverage"))
 
 
-def test_equal_pictures_are_equal_files(tmp_path: Path) -> None:
-    spread = pd.DataFrame({"median": [0.9, 0.4], "minimum": [0.8, 0.1], "maximum": [1.0, 0.6]})
-    for name in ("one", "two"):
-        series.coverage(spread, 0.5, tmp_path / name / "coverage.png")
-    assert (tmp_path / "one/coverage.svg").read_bytes() == (tmp_path / "two/coverage.svg").read_bytes()
+SIZES = {"york": 12, "london": 80, "leeds": 3}
+
+
+def table(rows=("BolT", "SVM"), metric="auc"):
+    lines = []
+    for r, row in enumerate(rows):
+        for s, (site, n) in enumerate(SIZES.items()):
+            value, end = 0.5 + 0.1 * s - 0.05 * r, 0.1 if n > 5 else np.nan
+            about = {"dataset": "toy", "atlas": "cc200", "row": row, "site": site, "n_scans": n, "metric": metric}
+            lines.append(about | {"pooled": value, "low": value - end, "high": value + end})
+    return pd.DataFrame(lines)
+
+
+def test_each_value_is_drawn_once_beside_its_site_and_too_few_scans_are_hollow():
+    part, axis = table(), Figure().subplots()
+    _panel(axis, part, ["BolT", "SVM"])
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert labels == ["london (80 scans)", "york (12 scans)", "leeds (3 scans)"]
+    drawn = [line for line in axis.lines if line.get_marker() == "D"]
+    place = {"london": 0, "york": 1, "leeds": 2}
+    for value, line in zip(part.itertuples(), drawn, strict=True):
+        assert line.get_xdata()[0] == value.pooled and round(line.get_ydata()[0]) == place[value.site]
+        assert (line.get_markerfacecolor() == "white") == np.isnan(value.low)
+    assert part["low"].isna().any() and len({line.get_ydata()[0] for line in drawn}) == len(part)
+
+
+@pytest.mark.parametrize(("metric", "label"), [("auc", "AUC"), ("r", "r")])
+def test_more_rows_than_can_be_told_apart(tmp_path, metric, label):
+    rows = [f"model {i}" for i in range(MOST + 2)]
+    draw_sites(table(rows, metric), tmp_path / "sites.png")
+    text = (tmp_path / "sites.svg").read_text()
+    assert all((f"model {i}<" in text) == (i < MOST) for i in range(MOST + 2)) and f">{label}<" in text
+
+
+def test_the_reference_is_drawn_whatever_its_place_and_reconstructed_rows_are_marked(tmp_path):
+    rows = [*(f"model {i}" for i in range(MOST)), "BolT"]
+    draw_sites(table(rows), tmp_path / "sites.png", reference="BolT", unknown=["model 1", f"model {MOST - 1}"])
+    text = (tmp_path / "sites.svg").read_text()
+    assert ">BolT<" in text and ">model 0<" in text and ">model 1 †<" in text and f"model {MOST - 1}" not in text
+    assert "† reconstructed" in text
+
+
+def test_a_table_without_sites_or_values_is_not_drawn():
+    assert has_sites(table()) and not has_sites(table().iloc[:0])
+    assert not has_sites(table().assign(pooled=np.nan)) and not has_sites(table(metric="accuracy"))

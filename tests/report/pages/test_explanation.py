@@ -1,9 +1,5 @@
 """What the pages of the explanation omit."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from bolt.config import Faithfulness, Sanity
@@ -15,16 +11,15 @@ from bolt.report.pages import explanation
 from bolt.report.sections.explanation.questions import NOT_TESTED
 from bolt.report.sections.explanation.trust import faithfulness_blocks, sanity_blocks
 from tests.report.results import first_run, settings, words_only
-from tests.report.sections.explanation.test_faithfulness import tables
-from tests.report.sections.explanation.test_landmarks import landmarks
-from tests.report.sections.explanation.test_trust import checked
+from tests.report.sections.explanation.test_moments import landmarks
+from tests.report.sections.explanation.test_trust import checked, tables
 
 TRUST = ("are randomised?", "are permuted?", "are removed?", "put back?")
 """Ends of the questions that these files answer."""
 
 
 @words_only()
-def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path, monkeypatch):
     study = settings(tmp_path)
     out = first_run(study).explanation
     landmarks(out)
@@ -35,7 +30,7 @@ def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monke
     chapters = {"sanity": (sanity_blocks,), "faithfulness": (faithfulness_blocks,)}
     monkeypatch.setattr(explanation, "CHAPTERS", {"page": chapters})
 
-    def shown(sanity: Sanity, faithfulness: Faithfulness) -> tuple[list[str], list[str]]:
+    def shown(sanity, faithfulness):
         explain = study.config.explain.model_copy(update={"sanity": sanity, "faithfulness": faithfulness})
         changed = Study(study.config.model_copy(update={"explain": explain}), study.dataset)
         story = explanation.story_of(changed, first_run(changed))
@@ -49,7 +44,7 @@ def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(("model", "words"), [("bolt", ""), ("bolt_hybrid", "those of the first BolT (tuned)")])
-def test_what_of_an_ensemble_is_explained_is_said(tmp_path: Path, model: str, words: str) -> None:
+def test_what_of_an_ensemble_is_explained_is_said(tmp_path, model, words):
     study = settings(tmp_path, models=[model])
     note = explanation._note(study, first_run(study))
     assert words in note and bool(note) == bool(words)

@@ -1,9 +1,6 @@
 """The paper's figures of explanations: brains in its colours, tasks in its order, and a table of both."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +10,7 @@ from bolt.atlases.image import load_atlas
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, load_experiment
 from bolt.config.study import Study
-from bolt.experiments.entries import Entry, entries
+from bolt.experiments.entries import entries
 from bolt.explain.regions import write_regions
 from bolt.explain.tasks import BLOCK_COLUMNS, TASK_COLUMNS
 from bolt.io.errors import DataError
@@ -22,12 +19,12 @@ from bolt.report.figures.style import TWO
 from bolt.report.pages.paper_figures import write_brain_maps, write_task_timing
 from tests.report.figures.test_plots import has_colour
 from tests.report.results import words_only
-from tests.report.sections.explanation.test_tasks import TR, block, curve
+from tests.report.sections.explanation.test_moments import TR, block, curve
 
 ATLAS = "dosenbach160"
 
 
-def explained(folder: Path, name: str, *datasets: str, seeds: tuple[int, ...] = (0,)) -> tuple[list[Entry], dict]:
+def explained(folder, name, *datasets, seeds=(0,)):
     """Rows of an experiment and their studies."""
     found, studies = [], {}
     for dataset in datasets:
@@ -37,7 +34,7 @@ def explained(folder: Path, name: str, *datasets: str, seeds: tuple[int, ...] = 
     return found, studies
 
 
-def make_regions(entry: Entry, strongest: int) -> None:
+def make_regions(entry, strongest):
     """Two folds in which one ROI speaks for the second class, and the next for the first."""
     out = entry.explanations[0]
     out.mkdir(parents=True)
@@ -51,7 +48,7 @@ def make_regions(entry: Entry, strongest: int) -> None:
 
 
 @pytest.mark.slow
-def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path: Path) -> None:
+def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path):
     found, studies = explained(tmp_path, "brain_maps", "abide1", "hcp_rest", "hcp_task", seeds=(3, 4))
     for entry, strongest in zip(found[:2], (10, 40), strict=True):
         make_regions(entry, strongest)
@@ -72,7 +69,7 @@ def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path: Path) 
 
 
 @words_only()
-def test_the_published_ranking_is_by_odds_ratio(tmp_path: Path) -> None:
+def test_the_published_ranking_is_by_odds_ratio(tmp_path):
     found, studies = explained(tmp_path, "brain_maps", "abide1")
     config = studies["abide1"].config
     explain = config.explain.model_copy(update={"odds_ratio": "published"})
@@ -83,14 +80,14 @@ def test_the_published_ranking_is_by_odds_ratio(tmp_path: Path) -> None:
     assert "by odds ratio, mean over folds" in text and "regression weight," not in text
 
 
-def test_nothing_explained_is_said(tmp_path: Path) -> None:
+def test_nothing_explained_is_said(tmp_path):
     for name, write in (("brain_maps", write_brain_maps), ("task_timing", write_task_timing)):
         found, studies = explained(tmp_path, name, "hcp_task")
         with pytest.raises(DataError, match=f"'{name}' has been explained.*the target '{name}'"):
             write(load_experiment(name), found, studies, tmp_path)
 
 
-def make_tasks(entry: Entry, cache: Path, tasks: list[str], masked: str) -> None:
+def make_tasks(entry, cache, tasks, masked):
     """Importance over tasks as a run leaves it, the ROI series of one of them, and the names of the ROIs."""
     out = entry.explanations[0]
     write_table(pd.concat([curve(task, 40) for task in tasks]).assign(untrained=1.0), out / "tasks.tsv", TASK_COLUMNS)
@@ -102,7 +99,7 @@ def make_tasks(entry: Entry, cache: Path, tasks: list[str], masked: str) -> None
     write_table(rois, cache / "rois.tsv", dict.fromkeys(rois.columns, "Test"))
 
 
-def test_tasks_have_the_papers_panels(tmp_path: Path) -> None:
+def test_tasks_have_the_papers_panels(tmp_path):
     found, studies = explained(tmp_path, "task_timing", "hcp_task")
     tasks = ["EMOTION", "GAMBLING", "LANGUAGE", "MOTOR", "RELATIONAL", "SOCIAL", "WM"]
     make_tasks(found[0], studies["hcp_task"].layout.cache(ATLAS), tasks, masked="WM")
@@ -116,7 +113,7 @@ def test_tasks_have_the_papers_panels(tmp_path: Path) -> None:
     assert len(read_table(tmp_path / "task_timing.tsv")) == 7 * 40
 
 
-def test_scans_without_events_are_said(tmp_path: Path) -> None:
+def test_scans_without_events_are_said(tmp_path):
     found, studies = explained(tmp_path, "task_timing", "hcp_task")
     write_table(pd.DataFrame(columns=list(TASK_COLUMNS)), found[0].explanations[0] / "tasks.tsv", TASK_COLUMNS)
     write_task_timing(load_experiment("task_timing"), found, studies, tmp_path)

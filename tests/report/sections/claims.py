@@ -1,7 +1,5 @@
 """Numbers of a text, each of which a comparison must claim."""
 
-from __future__ import annotations
-
 import re
 
 WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
@@ -13,14 +11,14 @@ NUMBER = rf"(?<![\w.])(?:\d+(?:\.\d+)*(?:/\d+)?(?: × 10[⁻⁰¹²³⁴⁵⁶�
 class Claims:
     """A text whose numbers are compared, one after the other, with what was used."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         self.text = " ".join(text.split())
-        self._claimed: set[tuple[int, int]] = set()
+        self._claimed = set()
 
-    def __contains__(self, words: str) -> bool:
+    def __contains__(self, words):
         return words in self.text
 
-    def numbers(self, pattern: str) -> list[float]:
+    def numbers(self, pattern):
         """Claim the numbers at each ``#`` of a regular expression, which must be found exactly once."""
         found = list(re.finditer(pattern.replace("#", f"({NUMBER})"), self.text))
         assert len(found) == 1, (pattern, len(found), self.text)
@@ -28,24 +26,24 @@ class Claims:
         self._claimed |= set(spans)
         return [value(self.text[slice(*span)]) for span in spans]
 
-    def number(self, pattern: str) -> float:
+    def number(self, pattern):
         """Claim the only number of a pattern."""
         (number,) = self.numbers(pattern)
         return number
 
-    def words(self, words: str) -> None:
+    def words(self, words):
         """Claim all numbers within these words, whose meaning the caller has compared."""
         start = self.text.index(words)
         found = re.finditer(NUMBER, self.text)
         self._claimed |= {m.span() for m in found if start <= m.start() < start + len(words)}
 
-    def left(self) -> list[str]:
+    def left(self):
         """Return what nothing has claimed, with the words before it."""
         spans = [m.span() for m in re.finditer(NUMBER, self.text)]
         return [self.text[max(0, start - 30) : end] for start, end in spans if (start, end) not in self._claimed]
 
 
-def value(words: str) -> float:
+def value(words):
     """Return the number that a text has: 0.5, 1/4096, 2 × 10⁻⁷, one."""
     if words.lower() in WORDS:
         return WORDS[words.lower()]

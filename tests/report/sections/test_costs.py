@@ -9,13 +9,10 @@ from tests.jobs.test_ledger import FOLD, measured, noted
 from tests.snake import series_dataset
 
 
-def layout_of(folder: Path) -> Layout:
-    return Layout(load_config(series_dataset(folder)))
-
-
 def test_dearest_first_the_rest_in_one_line_and_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    layout = layout_of(tmp_path)
+    layout = Layout(load_config(series_dataset(tmp_path)))
+    assert costs_section(layout) == []
     for i in range(LISTED + 2):
         measured(tmp_path / "results", f"stage_{i}", "all", 360.0 * (i + 1), 360.0 * (i + 1))
     measured(tmp_path / "results", "stage_0", "all", 1e6, 1e6, dataset="other")
@@ -28,14 +25,9 @@ def test_dearest_first_the_rest_in_one_line_and_all(tmp_path, monkeypatch):
 
 def test_time_on_a_gpu_has_a_column_where_there_is_some(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    layout = layout_of(tmp_path)
+    layout = Layout(load_config(series_dataset(tmp_path)))
     measured(tmp_path / "results", "train_fold", FOLD.format(0), 7200.0, 3600.0)
     noted(tmp_path / "results", "train_fold", FOLD.format(0), device="cuda: NVIDIA H200")
     measured(tmp_path / "results", "folds", "all", 1.0, 1.0)
     (block,) = costs_section(layout)
     assert block.frame["GPU time"].tolist() == ["2.0 h", "–", "2.0 h"]
-
-
-def test_nothing_was_measured(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert costs_section(layout_of(tmp_path)) == []

@@ -1,12 +1,8 @@
 """Each number in the text on a model without epochs is compared with the fitted model, and none is left over."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +15,8 @@ from bolt.models.ensemble import Ensemble
 from bolt.models.parts import linear
 from bolt.models.svm import SVM
 from bolt.models.tangent import SHRINKAGES
-from bolt.report.sections.model_text import model_text
-from bolt.series.connectivity import connectivity
+from bolt.report.sections.model_text import _other, model_text
+from bolt.series import connectivity
 from bolt.training.features import load_trained
 from bolt.training.outputs import Training
 from bolt.training.trainers import train_folds
@@ -34,7 +30,7 @@ DATASET = dataset(CLASSES, CROP).model_copy(update={"site": "site"})
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory) -> tuple[Path, Path]:
+def toy(tmp_path_factory):
     """Scans of three classes from two sites."""
     folder, random = tmp_path_factory.mktemp("toy"), np.random.default_rng(0)
     series = [random.standard_normal((40, 7)) for _ in range(SCANS)]
@@ -43,12 +39,12 @@ def toy(tmp_path_factory) -> tuple[Path, Path]:
     return pack(folder, series, scans), split(folder, scans, 3)
 
 
-def with_settings(name: str, hyper: dict[str, Any] | None = None, **top: Any) -> Model:
+def with_settings(name, hyper=None, **top):
     model = load_model(name)
     return model.model_copy(update={"hyper": model.hyper | (hyper or {}), **top})
 
 
-def quick(name: str) -> Model:
+def quick(name):
     """Return a shipped model, members that have epochs at a small size and for two epochs."""
     model = small(name)
     short = {"epochs": 2, "warmup_epochs": 1}
@@ -84,33 +80,32 @@ class Witness:
     priors : set of float
     features : array
         Of the training scans of a support vector machine.
+    lengths : set of int
+        Volumes from which correlations of scans come.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.machines: list[dict[str, Any]] = []
-        self.grids: set[tuple[float, ...]] = set()
-        self.folds: set[int] = set()
-        self.priors: set[float] = set()
+    def __init__(self, monkeypatch):
+        self.machines, self.grids, self.folds, self.priors, self.lengths = [], set(), set(), set(), set()
+
+        def noting(owner, name, note, after=False):
+            real = getattr(owner, name)
+
+            def noted(*given, **options):
+                made = real(*given, **options)
+                note(made if after else given)
+                return made
+
+            monkeypatch.setattr(owner, name, noted)
+
         for module, kind in ((svm, "SVC"), (logistic, "LogisticRegression")):
-            monkeypatch.setattr(module, kind, self._noting_settings(getattr(module, kind)))
-        regressions, splitter = ridge._regressions, linear.StratifiedGroupKFold
-        fit, fit_svm = Ensemble.fit, SVM.fit
-        monkeypatch.setattr(ridge, "_regressions", lambda *a: (self.grids.add(a[2]), regressions(*a))[1])
-        monkeypatch.setattr(
-            linear, "StratifiedGroupKFold", lambda n, **options: (self.folds.add(n), splitter(n, **options))[1]
-        )
-        monkeypatch.setattr(SVM, "fit", lambda one, x, *a: (setattr(self, "features", x), fit_svm(one, x, *a))[1])
-        monkeypatch.setattr(Ensemble, "fit", lambda pool, *a: (self.priors.add(pool.prior), fit(pool, *a))[1])
+            noting(module, kind, lambda machine: self.machines.append(machine.get_params()), after=True)
+        noting(ridge, "_regressions", lambda given: self.grids.add(given[2]))
+        noting(linear, "StratifiedGroupKFold", lambda given: self.folds.add(given[0]))
+        noting(SVM, "fit", lambda given: setattr(self, "features", given[1]))
+        noting(Ensemble, "fit", lambda given: self.priors.add(given[0].prior))
+        noting(connectivity, "connectivity", lambda given: self.lengths.add(len(given[0])))
 
-    def _noting_settings(self, kind: Any) -> Any:
-        def made(**settings: Any) -> Any:
-            machine = kind(**settings)
-            self.machines.append(machine.get_params())
-            return machine
-
-        return made
-
-    def train(self, toy: tuple[Path, Path], model: Model, folder: Path) -> None:
+    def train(self, toy, model, folder):
         (error,) = train_folds(*toy, model, DATASET, [Training(0, 0, folder)], device="cpu", progress=False)
         assert error is None
         self.folder, self.model = folder, load_trained(folder).model
@@ -120,16 +115,15 @@ class Witness:
 
 
 @pytest.mark.parametrize("name", [*AT_ONCE, *ENSEMBLES, *VARIANTS])
-def test_every_number_is_what_the_fit_used(toy, tmp_path, monkeypatch, name: str) -> None:
+def test_every_number_is_what_the_fit_used(toy, tmp_path, monkeypatch, name):
     model = VARIANTS[name]() if name in VARIANTS else quick(name)
     used = Witness(monkeypatch)
-    crops = noted_crops(monkeypatch)
     used.train(toy, model, tmp_path)
     text = model_text(model, DATASET)
     assert text.startswith(model.shown)
     claims = Claims(text.removeprefix(model.shown))
     COMPARISONS[model.model](claims, used)
-    compare_crops(claims, crops)
+    compare_crops(claims, used)
     compare_sites(claims, used)
     if "training subjects were used" in claims:
         everyone = 2 * SCANS / 3 - SCANS / 10
@@ -138,24 +132,15 @@ def test_every_number_is_what_the_fit_used(toy, tmp_path, monkeypatch, name: str
     assert claims.left() == []
 
 
-def noted_crops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note the volumes from which correlations of training scans come, if they are cropped."""
-    from bolt.series import connectivity as module
-
-    lengths, real = [], connectivity
-    monkeypatch.setattr(module, "connectivity", lambda series, **o: (lengths.append(len(series)), real(series, **o))[1])
-    return lengths
-
-
-def compare_crops(claims: Claims, lengths: list[int]) -> None:
+def compare_crops(claims, used):
     if "over a random crop" in claims:
-        assert claims.number("over a random crop of at most # volumes of each scan") == min(lengths)
-        assert "(test scans: over the whole scan)" in claims and set(lengths) == {CROP, 40}
+        assert claims.number("over a random crop of at most # volumes of each scan") == min(used.lengths)
+        assert "(test scans: over the whole scan)" in claims and used.lengths == {CROP, 40}
     elif "between all pairs of ROIs" in claims:
-        assert "over the whole scan" in claims and set(lengths) == {40}
+        assert "over the whole scan" in claims and used.lengths == {40}
 
 
-def compare_sites(claims: Claims, used: Witness) -> None:
+def compare_sites(claims, used):
     effects = load_trained(used.folder).site_effects
     assert (effects is not None) == ("Scans from sites with fewer" in claims)
     if effects is None:
@@ -175,7 +160,7 @@ def compare_sites(claims: Claims, used: Witness) -> None:
     assert ("were left unchanged" in claims) == (info["unseen_site"] == "pooled")
 
 
-def compare_held_out(claims: Claims, used: Witness) -> None:
+def compare_held_out(claims, used):
     """The inner folds: five, or fewer with small classes, as the text says."""
     assert "or as many as the smallest class has subjects" in claims
     assert used.folds == {claims.number(r"cross-validation within the training set \(# folds")}
@@ -184,13 +169,13 @@ def compare_held_out(claims: Claims, used: Witness) -> None:
     assert len(list(linear.inner_splits(few, np.arange(12), 2, 0))) == 3
 
 
-def compare_softmax(claims: Claims, used: Witness) -> None:
+def compare_softmax(claims, used):
     claims.words("multiplied by one factor")
     assert used.state["temperature"].size == 1
     assert "The softmax" not in claims and "Class probabilities are the softmax of its" in claims
 
 
-def compare_svm(claims: Claims, used: Witness) -> None:
+def compare_svm(claims, used):
     claims.words("one-versus-one")
     assert len(used.state["intercept"]) == len(CLASSES) * (len(CLASSES) - 1) / 2
     assert {machine["C"] for machine in used.machines} == {claims.number("C = #, one-versus-one")}
@@ -212,7 +197,7 @@ def compare_svm(claims: Claims, used: Witness) -> None:
     assert isinstance(used.model, SVM) and used.model.calibration == "platt"
 
 
-def compare_ridge(claims: Claims, used: Witness) -> None:
+def compare_ridge(claims, used):
     grid = max(used.grids, key=len)
     assert "the scans' mean squared distance from their mean" in claims
     if len(grid) == 1:
@@ -226,7 +211,7 @@ def compare_ridge(claims: Claims, used: Witness) -> None:
     compare_softmax(claims, used)
 
 
-def compare_tangent(claims: Claims, used: Witness) -> None:
+def compare_tangent(claims, used):
     claims.words(f"nilearn {version('nilearn')}")
     if used.model.shrinkage is None:
         tried = [claims.number(r"chosen from #, "), claims.number(r"chosen from [0-9.]+, #, ")]
@@ -239,7 +224,7 @@ def compare_tangent(claims: Claims, used: Witness) -> None:
     compare_ridge(claims, used)
 
 
-def compare_logistic(claims: Claims, used: Witness) -> None:
+def compare_logistic(claims, used):
     (machine,) = used.machines
     assert machine["C"] == claims.number(r"L2 penalty, C = #\)") and machine.get("l1_ratio") in (None, 0, 0.0)
     info = read_json(used.folder / "checkpoint.json")
@@ -247,13 +232,13 @@ def compare_logistic(claims: Claims, used: Witness) -> None:
     assert {"mean_fd": "mean framewise displacement"}.get(covariate, covariate) + " alone" in claims
 
 
-def compare_majority(claims: Claims, used: Witness) -> None:
+def compare_majority(claims, used):
     shares = used.train_labels.value_counts(normalize=True).reindex(CLASSES)
     assert used.state["shares"] == pytest.approx(shares.to_numpy())
     assert "the shares of the classes among them" in claims
 
 
-def compare_ensemble(claims: Claims, used: Witness) -> None:
+def compare_ensemble(claims, used):
     folders = sorted(path.parent for path in used.folder.glob("members/*/checkpoint.json"))
     infos = [read_json(folder / "checkpoint.json") for folder in folders]
     times = Counter(info["model"]["name"] for info in infos)
@@ -268,18 +253,12 @@ def compare_ensemble(claims: Claims, used: Witness) -> None:
 
 
 COMPARISONS = {
-    "svm": compare_svm,
-    "ridge": compare_ridge,
-    "tangent": compare_tangent,
-    "logistic": compare_logistic,
-    "majority": compare_majority,
-    "ensemble": compare_ensemble,
-}
+    "svm": compare_svm, "ridge": compare_ridge, "tangent": compare_tangent, "logistic": compare_logistic,
+    "majority": compare_majority, "ensemble": compare_ensemble,
+}  # fmt: skip
 
 
-def test_a_model_of_a_user_is_described_by_its_file() -> None:
+def test_a_model_of_a_user_is_described_by_its_file():
     model = Model(name="own", model="majority", description="a rule of mine")
     assert COMPARISONS.keys() >= {load_model(name).model for name in AT_ONCE + ENSEMBLES}
-    from bolt.report.sections.model_text import _other
-
     assert _other(model, DATASET) == "own (a rule of mine) was trained on labels alone."

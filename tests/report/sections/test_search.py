@@ -5,7 +5,6 @@ import pytest
 import yaml
 
 from bolt.config import Config, Dataset, load_model
-from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.evaluate.classes import METRICS
 from bolt.io.files import read_table, write_json, write_table
@@ -13,17 +12,11 @@ from bolt.report.sections.runs import chosen, search_sections
 from bolt.training.tuning.choice import trials_of, write_choice
 from bolt.training.tuning.search import TRIALS
 
-CONFIG = Config(dataset="toy", atlases=["toy"], models=["bolt"])
 DATASET = Dataset(name="toy", source="series", path="x", label="label", classes=["no", "yes"])
 RATES = {0: 1e-3, 1: 4e-3}
 
 
-def study_of(folder) -> Study:
-    paths = {"results": folder / "results", "work": folder / "work"}
-    return Study(CONFIG.model_copy(update={"paths": type(CONFIG.paths)(**paths)}), DATASET)
-
-
-def write_studies(layout: Layout) -> dict:
+def write_studies(layout):
     studies = {}
     for fold, rate in RATES.items():
         folder = studies[fold] = layout.study("toy", "bolt", fold)
@@ -33,24 +26,19 @@ def write_studies(layout: Layout) -> dict:
             "narrowed": [], "values": {"training.learning_rate": rate, "hyper.window": 10 + fold},
             "settings": {"training": {"peak_learning_rate": rate}, "hyper": {"window": 10 + fold}},
         }  # fmt: skip
-        table = pd.DataFrame(
-            {
-                "trial": [1, 2, 3],
-                "state": ["complete", "complete", "pruned"],
-                "validation_loss": [0.7, 0.5, None],
-                "validation_accuracy": [0.5, 0.75, None],
-                "training.learning_rate": [2e-4, rate, 0.1],
-                "hyper.window": [20, 10 + fold, 15],
-                "reason": [None, None, "the loss is not finite"],
-            }
-        )
+        rows = [
+            (1, "complete", 0.7, 0.5, 2e-4, 20, None),
+            (2, "complete", 0.5, 0.75, rate, 10 + fold, None),
+            (3, "pruned", None, None, 0.1, 15, "the loss is not finite"),
+        ]
+        columns = ["trial", "state", "validation_loss", "validation_accuracy", *best["values"], "reason"]
         write_json(best, folder / "best.json")
-        values = dict.fromkeys(best["values"], "as it was tried")
-        write_table(table, folder / "trials.tsv", TRIALS | values)
+        described = TRIALS | dict.fromkeys(best["values"], "as it was tried")
+        write_table(pd.DataFrame(rows, columns=columns), folder / "trials.tsv", described)
     return studies
 
 
-def write_run(layout: Layout, choice, accuracies: list[float]) -> None:
+def write_run(layout, choice, accuracies):
     folder = layout.run("toy", load_model(str(choice)), 0).folder
     rows = {"fold": ["0", "1", "mean", "sd"], "state": ["ok", "ok", None, None]}
     scores = [*accuracies, sum(accuracies) / 2, 0.0]
@@ -63,10 +51,11 @@ def write_run(layout: Layout, choice, accuracies: list[float]) -> None:
 
 @pytest.fixture
 def searched(tmp_path):
-    study = study_of(tmp_path)
-    layout = study.layout
+    paths = {"results": tmp_path / "results", "work": tmp_path / "work"}
+    study = Study(Config(dataset="toy", atlases=["toy"], models=["bolt"], paths=paths), DATASET)
+    assert search_sections(study) == []
+    layout, model = study.layout, load_model("bolt")
     studies = write_studies(layout)
-    model = load_model("bolt")
     write_choice(studies, model, "per-fold", layout.choice("toy", "per-fold", "bolt"))
     write_choice({0: studies[0]}, model, "paper", layout.choice("toy", "paper", "bolt"))
     return study
@@ -108,14 +97,8 @@ def test_both_schemes_side_by_side(searched):
     assert len(run.blocks[-1].frame) == 2
 
 
-def test_nothing_was_searched(tmp_path):
-    assert search_sections(study_of(tmp_path)) == []
-
-
 def test_choices_that_are_words_are_counted():
-    found = {
-        fold: {"values": {"hyper.kernel": kernel}, "validation_loss": 1.0}
-        for fold, kernel in enumerate(["rbf", "linear", "rbf"])
-    }
+    kernels = enumerate(["rbf", "linear", "rbf"])
+    found = {fold: {"values": {"hyper.kernel": kernel}, "validation_loss": 1.0} for fold, kernel in kernels}
     trials = {fold: pd.DataFrame({"hyper.kernel": ["linear"], "validation_loss": [1.0]}) for fold in found}
     assert chosen(found, trials)["over folds"][0] == "linear (1), rbf (2)"

@@ -1,18 +1,19 @@
 """Comparisons of the text on a network with what its training used; each claims the numbers that it compares."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
 import pytest
 import torch
-from sklearn.covariance import LedoitWolf
 
+from bolt.io.files import read_json, read_table
 from bolt.models.base import ConnectivityModel
+from bolt.series.cache import SeriesCache
+from bolt.training import batches, loop
+from bolt.training.outputs import Training
+from bolt.training.prediction import Scans
+from bolt.training.runner import train_folds
 from tests.caches import dataset
-from tests.report.sections.claims import Claims
-from tests.report.sections.witness import Witness, dropout_rates, loss_weights
 
 CROP, SHORT, LONG, TR = 40, 30, 45, 0.72
 CLASSES = ["no", "yes"]
@@ -38,7 +39,7 @@ LOSSES = {
 }
 
 
-def compare_input(claims: Claims, used: Witness) -> None:
+def compare_input(claims, used):
     """Compare crops with the scans from which they came, and what the network was given with the crops."""
     if "ROI series:" not in claims and "random crops" not in claims:
         assert "computed from whole scans" in claims and not used.crops
@@ -70,7 +71,7 @@ def compare_input(claims: Claims, used: Witness) -> None:
     assert used.fit.net.takes_lengths or all(len(set(of_pass)) == 1 for _, of_pass in used.passes)
 
 
-def compare_windows(claims: Claims, used: Witness) -> None:
+def compare_windows(claims, used):
     if "Its windows had" not in claims:
         assert not hasattr(used.fit.net, "window") or used.fit.model.model != "gc_lstm"
         return
@@ -86,41 +87,25 @@ def compare_windows(claims: Claims, used: Witness) -> None:
         assert (CROP - volumes) // stride + 1 == least or volumes == CROP // 2
 
 
-def compare_graphs(claims: Claims, used: Witness) -> None:
-    """Compare the matrices of a scan with those of numpy and scikit-learn."""
+def compare_graphs(claims, used):
+    """Compare the matrices of a scan; those of partial correlations: tests/models/test_braingnn.py."""
     net = used.fit.net
     if not isinstance(net, ConnectivityModel):
         return
-    random = np.random.default_rng(1)
-    series = (random.standard_normal((200, 9)) @ random.standard_normal((9, 9))).astype(np.float32)
-    matrices = net.matrices(torch.tensor(series)[None])[0].numpy()
-    off = ~np.eye(len(matrices[0]), dtype=bool)
     if "trained on Pearson correlations between all pairs of ROIs" in claims:
-        assert matrices[0][off] == pytest.approx(np.corrcoef(series.T)[off], abs=1e-4)
+        series = np.random.default_rng(1).standard_normal((200, 9)).astype(np.float32)
+        matrix, off = net.matrices(torch.tensor(series)[None])[0, 0].numpy(), ~np.eye(9, dtype=bool)
+        assert matrix[off] == pytest.approx(np.corrcoef(series.T)[off], abs=1e-4)
         return
     for words in ("Fisher z-transformed correlations as node", "partial correlations as edges", "Ledoit–Wolf shrunk"):
         assert words in claims
-    fitted = LedoitWolf().fit(series)
-    partial, correlation = -normalised(fitted.precision_), normalised(fitted.covariance_)
-    assert matrices[0][off] == pytest.approx(np.arctanh(correlation[off]), abs=1e-3)
-    joined = (matrices[1] != 0) & off
-    assert matrices[1][joined] == pytest.approx(np.abs(np.arctanh(partial[joined])), abs=1e-3)
-    if "All pairs of ROIs were joined" in claims:
-        assert joined[off].all()
-        return
-    share = claims.number("joined the # % of ROI pairs with the largest partial correlations") / 100
-    pairs = partial[np.triu_indices(len(partial), 1)]
-    least = np.sort(pairs)[::-1][int(np.ceil(share * len(pairs))) - 1]
-    largest = (partial >= least) & (partial > 0) & off
-    nearest = np.eye(len(partial), dtype=bool)[np.where(off, partial, -2).argmax(1)] & ~largest.any(1)[:, None]
-    assert (joined == (largest | nearest | nearest.T)).all()
+    assert net.complete == ("All pairs of ROIs were joined" in claims)
+    if not net.complete:
+        share = claims.number("joined the # % of ROI pairs with the largest partial correlations") / 100
+        assert share == pytest.approx(net.edge_share)
 
 
-def normalised(matrix: np.ndarray) -> np.ndarray:
-    return matrix / np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))
-
-
-def compare_steps(claims: Claims, used: Witness) -> None:
+def compare_steps(claims, used):
     epochs = len(used.history)
     assert epochs == claims.number("was trained for # epochs?")
     assert max(map(len, used.batches)) == claims.number("batch size of #")
@@ -136,16 +121,16 @@ def compare_steps(claims: Claims, used: Witness) -> None:
         assert n_scans == ALL_TRAINING
 
 
-def compare_optimiser(claims: Claims, used: Witness) -> None:
+def compare_optimiser(claims, used):
     (decay,) = set(used.decays)
     if not decay:  # both are Adam then
         assert " with Adam and a batch" in claims
-    else:
-        name = {"Adam": r"with Adam \(L2 penalty #\)", "AdamW": r"with AdamW \(weight decay #\)"}[used.optimiser]
-        assert claims.number(name) == pytest.approx(decay, rel=1e-6)
+        return
+    name = {"Adam": r"with Adam \(L2 penalty #\)", "AdamW": r"with AdamW \(weight decay #\)"}[used.optimiser]
+    assert claims.number(name) == pytest.approx(decay, rel=1e-6)
 
 
-def compare_rates(claims: Claims, used: Witness) -> None:
+def compare_rates(claims, used):
     """Compute the rate of every step from the text."""
     if "constant at" in claims:
         rate = claims.number("The learning rate was constant at #")
@@ -184,11 +169,11 @@ def compare_rates(claims: Claims, used: Witness) -> None:
     assert used.rates == pytest.approx(expected, rel=1e-6)
 
 
-def between(start: float, end: float, share: float, cosine: bool) -> float:
+def between(start, end, share, cosine):
     return start + (end - start) * ((1 - np.cos(np.pi * share)) / 2 if cosine else share)
 
 
-def compare_momentum(claims: Claims, used: Witness) -> None:
+def compare_momentum(claims, used):
     if "β1" not in claims:
         assert set(used.momenta) == {0.9}
         return
@@ -206,7 +191,7 @@ def compare_momentum(claims: Claims, used: Witness) -> None:
     assert (np.diff(used.momenta[peak:]) >= 0).all()
 
 
-def compare_dropout(claims: Claims, used: Witness) -> None:
+def compare_dropout(claims, used):
     """Compare all rates in the network."""
     rates = dropout_rates(used.fit.net)
     for pattern, place in DROPOUTS.items():
@@ -229,7 +214,7 @@ def compare_dropout(claims: Claims, used: Witness) -> None:
     )
 
 
-def compare_losses(claims: Claims, used: Witness) -> None:
+def compare_losses(claims, used):
     weights = loss_weights(used.fit.net)
     if used.mixing:
         weights.pop("consistency_weight", None)
@@ -239,7 +224,7 @@ def compare_losses(claims: Claims, used: Witness) -> None:
     assert [pattern for pattern, name in LOSSES.items() if pattern[:20] in claims and name not in weights] == []
 
 
-def compare_regularisation(claims: Claims, used: Witness) -> None:
+def compare_regularisation(claims, used):
     net = used.fit.net
     if getattr(net, "correlations", None):
         assert claims.number("A layer of width #") == net.correlations[1].out_features
@@ -256,18 +241,16 @@ def compare_regularisation(claims: Claims, used: Witness) -> None:
     assert ("bfloat16" in claims) == (used.precisions == {torch.bfloat16})
 
 
-def compare_choice(claims: Claims, used: Witness) -> None:
-    chosen = used.info["epoch"]
+def compare_choice(claims, used):
+    losses = used.history["validation_loss"].to_numpy()
     if "last epoch" in claims:
-        assert chosen == len(used.history)
+        assert used.info["epoch"] == len(losses)
     else:
         assert "epoch with the lowest validation loss" in claims
-        assert (
-            chosen == len(used.history) - used.history["validation_loss"].to_numpy()[::-1].argmin()
-        )  # latest of equals
+        assert used.info["epoch"] == len(losses) - losses[::-1].argmin()  # latest of equals
 
 
-def compare_test_scans(claims: Claims, used: Witness) -> None:
+def compare_test_scans(claims, used):
     """Predict whole test scans again; then see whether a change of the last volume is noticed, whatever the length."""
     net, tested = used.fit.net.eval(), used.predictions[used.predictions["role"] == "test"]
     options = {"covariates": torch.zeros(1, net.n_covariates)} if getattr(net, "n_covariates", 0) else {}
@@ -286,7 +269,7 @@ def compare_test_scans(claims: Claims, used: Witness) -> None:
     assert ("full length, up to the last whole window." in claims) == unread
 
 
-def compare_architecture(claims: Claims, used: Witness) -> None:
+def compare_architecture(claims, used):
     """Compare the blocks, heads and windows of BolT with those of the network."""
     if "transformer blocks" not in claims:
         return
@@ -307,18 +290,140 @@ def compare_architecture(claims: Claims, used: Witness) -> None:
         assert [block.attention.fringe for block in net.blocks] == wanted
 
 
-COMPARISONS = (
-    compare_input,
-    compare_architecture,
-    compare_windows,
-    compare_graphs,
-    compare_steps,
-    compare_optimiser,
-    compare_rates,
-    compare_momentum,
-    compare_dropout,
-    compare_losses,
-    compare_regularisation,
-    compare_choice,
-    compare_test_scans,
-)
+class Witness:
+    """A training of fold 0, and what its steps used.
+
+    Attributes
+    ----------
+    fit : Fit
+        Finished: `fit.net` has the weights of the chosen epoch.
+    batches : list of list of int
+        Training scans of each step.
+    rates, momenta, decays : list of float
+        Learning rate, Adam's first beta and weight decay of each step.
+    optimiser : str
+    crops : list of (array, array, list of int)
+        The whole series (time, rois) of a training scan, the crop that was drawn from it, and the lengths of all scans
+        from which crops were drawn at the same time.
+    passes : list of (int, list of int)
+        Volumes of what the network was given, and how many of each scan in it were its own.
+    smoothing, clips, mixing, averaging : set of float
+        Label smoothing, norms, parameters of Beta distributions, decays of the moving average.
+    precisions : set of torch.dtype
+        Of the logits in training.
+    """
+
+    def __init__(self, monkeypatch):
+        self.batches, self.rates, self.momenta, self.decays, self.crops, self.passes = ([] for _ in range(6))
+        self.smoothing, self.clips, self.mixing, self.averaging, self.precisions = (set() for _ in range(5))
+        self._patch(monkeypatch)
+
+    def _patch(self, monkeypatch):
+        for owner, name, note in (
+            (loop.Fit, "run", lambda fit: setattr(self, "fit", fit)),
+            (loop.Fit, "_inputs", lambda fit, batch, *_: self.batches.append(batch.tolist())),
+            (loop.Fit, "_step", self._note_step),
+            (torch.nn.utils, "clip_grad_norm_", lambda _, norm: self.clips.add(norm)),
+        ):
+            monkeypatch.setattr(owner, name, _noting(getattr(owner, name), note))
+        generator = batches.mixing_generator
+        monkeypatch.setattr(batches, "mixing_generator", lambda *key: _Draws(generator(*key), self.mixing))
+        entropy, crops, ahead = torch.nn.functional.cross_entropy, Scans.crops, loop.Fit._forward
+
+        def cross_entropy(*rest, label_smoothing=0.0):
+            if torch.is_grad_enabled():
+                self.smoothing.add(label_smoothing)
+            return entropy(*rest, label_smoothing=label_smoothing)
+
+        def crops_of(scans, which, length, random):
+            x = crops(scans, which, length, random)
+            for i, crop in zip(which.tolist(), x, strict=True):
+                of_batch = [scans.lengths[i] for i in which.tolist()]
+                self.crops.append((scans.whole([i])[0].numpy(), crop.numpy(), of_batch))
+            return x
+
+        def forward(fit, x, lengths, covariates):
+            self.passes.append((x.shape[1], list(lengths)))
+            output = ahead(fit, x, lengths, covariates)
+            self.precisions.add(output.logits.dtype)
+            return output
+
+        monkeypatch.setattr(torch.nn.functional, "cross_entropy", cross_entropy)
+        monkeypatch.setattr(Scans, "crops", crops_of)
+        monkeypatch.setattr(loop.Fit, "_forward", forward)
+        monkeypatch.setattr(loop.Fit, "_step", self._following_average(loop.Fit._step))
+
+    def _note_step(self, fit, optimizer, *rest):
+        (group,) = optimizer.param_groups
+        self.rates.append(group["lr"])
+        self.momenta.append(group["betas"][0])
+        self.decays.append(group["weight_decay"])
+        self.optimiser = type(optimizer).__name__
+
+    def _following_average(self, step):
+        """Find the decay of the moving average from the weights before and after a step."""
+
+        def watched(fit, *rest):
+            before = _vector(fit.average.module) if fit.average and int(fit.average.n_averaged) else None
+            result = step(fit, *rest)
+            if before is not None:
+                now, weights = _vector(fit.average.module), _vector(fit.net)
+                far = (before - weights).abs().argmax()
+                self.averaging.add(float((now - weights)[far] / (before - weights)[far]))
+            return result
+
+        return watched
+
+    def train(self, toy, model, dataset, folder):
+        """Train fold 0 and read its files."""
+        (error,) = train_folds(*toy, model, dataset, [Training(0, 0, folder)], device="cpu", progress=False)
+        assert error is None
+        self.series = SeriesCache(toy[0])
+        self.history = read_table(folder / "history.tsv")
+        self.info = read_json(folder / "checkpoint.json")
+        self.predictions = read_table(folder / "predictions.tsv", text=("scan_id",)).set_index("scan_id")
+
+    def series_of(self, scan):
+        """Return the whole series of a scan, (time, rois)."""
+        return self.series.finite_series(list(self.series.index["scan_id"]).index(scan))
+
+
+class _Draws:
+    """A generator of random numbers that notes the parameters of Beta distributions."""
+
+    def __init__(self, random, seen):
+        self.permutation, self._random, self._seen = random.permutation, random, seen
+
+    def beta(self, a, b):
+        self._seen.update((a, b))
+        return self._random.beta(a, b)
+
+
+def _noting(real, note):
+    def noted(*rest, **options):
+        note(*rest, **options)
+        return real(*rest, **options)
+
+    return noted
+
+
+def _vector(net):
+    return torch.cat([parameter.detach().double().flatten() for parameter in net.parameters()])
+
+
+def dropout_rates(net):
+    """Return all rates of dropout of a network that are not 0, by the place of the number in it."""
+    rates = {}
+    for path, module in net.named_modules():
+        for name, value in vars(module).items():
+            if (name == "p" or "drop" in name) and type(value) in (int, float) and value:
+                rates[f"{path}.{name}"] = float(value)
+    return rates
+
+
+def loss_weights(net):
+    """Return the weights of a network's own losses that are not 0, by their names."""
+    return {name: value for name, value in vars(net).items() if name.endswith("_weight") and value}
+
+
+COMPARISONS = [compare for name, compare in list(globals().items()) if name.startswith("compare_")]

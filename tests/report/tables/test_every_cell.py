@@ -1,27 +1,29 @@
 """Every cell of the report's tables, from numbers of which no two are equal."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from bolt.config import Model
 from bolt.evaluate.classes import METRICS
+from bolt.io.files import write_json, write_table
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.tables import explanation, readable
+from bolt.report.tables import explanation, numbers, readable
 from bolt.report.tables.baselines import baseline_warning, sees_brain, sees_covariates_only, standing
+from bolt.report.tables.markup import Sheet, latex, markdown
 
 OVER_CHANCE = ("balanced_accuracy", "brier", "log_loss")
 
 
-def rows(table: pd.DataFrame) -> list[list[Any]]:
+def rows(table):
     return table.to_numpy().tolist()
 
 
+def lines(table):
+    return [" | ".join(row) for row in (list(table), *rows(table))]
+
+
 # ---- performance ---------------------------------------------------------------------------------------------------
-def folds(metrics: tuple[str, ...] = (*METRICS, *OVER_CHANCE), run: int = 0) -> pd.DataFrame:
+def folds(metrics=(*METRICS, *OVER_CHANCE), run=0):
     """A ``metrics.tsv``; the digits of a number are run and fold (mean: 8, sd: 9), metric, and the run again."""
     about = {"state": ["ok", "ok", "failed", None, None], "n_test": [11.0, 12.0, 0.0, 2.0, 2.0]}
     values = {metric: [(100 * f + 10 * m + run) / 1000 for f in (1, 2, 3, 8, 9)] for m, metric in enumerate(metrics)}
@@ -31,23 +33,17 @@ def folds(metrics: tuple[str, ...] = (*METRICS, *OVER_CHANCE), run: int = 0) -> 
     return table
 
 
-def pooled(metrics: tuple[str, ...] = (*METRICS, *OVER_CHANCE), run: int = 0) -> dict[str, Any]:
+def pooled(metrics=(*METRICS, *OVER_CHANCE), run=0):
     """Value 4mr, ends 5mr and 6mr; m is the metric, r the run."""
     ends = {"value": 4, "low": 5, "high": 6}
     shown = {x: {e: (100 * d + 10 * m + run) / 1000 for e, d in ends.items()} for m, x in enumerate(metrics)}
     calibration = {"ece": 0.0123, "ece_if_calibrated": 0.0456}
     across = {"auc_across": 0.399} if "auc" in metrics else {}
-    return {
-        **shown,
-        **across,
-        "calibration": calibration,
-        "n_scans": 23 + run,
-        "majority_accuracy": 0.777,
-        "mean_guess_mae": 7.77,
-    }
+    guesses = {"majority_accuracy": 0.777, "mean_guess_mae": 7.77}
+    return {**shown, **across, **guesses, "calibration": calibration, "n_scans": 23 + run}
 
 
-def test_performance_of_a_run() -> None:
+def test_performance_of_a_run():
     table = readable.performance(folds(), pooled())
     assert list(table) == ["", "accuracy", "recall", "precision", "AUC", "test scans", "state", "note"]
     assert rows(table) == [
@@ -62,19 +58,17 @@ def test_performance_of_a_run() -> None:
     assert rows(readable.performance(folds(), None)) == [row[:8] for row in rows(table)[:4]]
     without_notes = folds().iloc[[0, 1, 3, 4]].assign(note=None)
     assert list(readable.performance(without_notes, None)) == list(table)[:-1]
+    of_people = rows(readable.performance(folds(), {**pooled(), "subjects": {**pooled(), "n_scans": 7}}))
+    note = "7 subjects; predictions averaged over each subject's scans"
+    assert len(of_people) == 7 and of_people[5] == ["all test subjects [95 %]", *rows(table)[4][1:5], "", "", note]
+    few = pooled() | {"auc": {"value": 0.43, "low": None, "high": None}}
+    assert readable.performance(folds(), few).iloc[4]["AUC"] == "0.430 [too few]"
+    assert readable.sites([{"site": "york", **few}])["AUC [95 %]"].tolist() == ["0.430 [too few]"]
+    none = few | {"auc": {"value": None, "low": None, "high": None}}
+    assert readable.performance(folds(), none).iloc[4]["AUC"] == "–"
 
 
-def test_performance_over_people_with_several_scans() -> None:
-    subjects = {**pooled(), "n_scans": 7}
-    table = readable.performance(folds(), {**pooled(), "subjects": subjects})
-    assert rows(table)[5] == [
-        "all test subjects [95 %]", "40.0 [50.0, 60.0]", "41.0 [51.0, 61.0]", "42.0 [52.0, 62.0]",
-        "0.430 [0.530, 0.630]", "", "", "7 subjects; predictions averaged over each subject's scans",
-    ]  # fmt: skip
-    assert len(table) == 7
-
-
-def test_performance_of_a_number() -> None:
+def test_performance_of_a_number():
     metrics = ("mae", "r", "r2")
     table = readable.performance(folds(metrics).iloc[[0, 3, 4]].assign(note=None), pooled(metrics))
     assert list(table) == ["", "r", "mean absolute error", "r²", "test scans", "state"]
@@ -86,7 +80,7 @@ def test_performance_of_a_number() -> None:
     ]
 
 
-def test_models_side_by_side() -> None:
+def test_models_side_by_side():
     table = readable.comparison({f"run {r}": (folds(run=r), pooled(run=r)) for r in (1, 2)})
     shown = [f"{name} [95 %]" for name in ("accuracy", "recall", "precision", "AUC within folds")]
     shown += ["AUC across folds", "accuracy over folds", "AUC over folds"]
@@ -105,7 +99,7 @@ def test_models_side_by_side() -> None:
     }  # fmt: skip
 
 
-def test_calibration() -> None:
+def test_calibration():
     table = readable.calibration(folds(), pooled())
     assert list(table) == ["", "all test scans [95 %]", "over folds"]
     assert rows(table) == [
@@ -116,7 +110,7 @@ def test_calibration() -> None:
     ]
 
 
-def test_sites() -> None:
+def test_sites():
     table = readable.sites([{"site": "york", **pooled()}, {"site": "london", **pooled(run=1)}])
     assert list(table) == ["site", "test scans", "accuracy [95 %]", "AUC [95 %]", "always the largest class"]
     assert rows(table) == [
@@ -130,15 +124,7 @@ def test_sites() -> None:
     }  # fmt: skip
 
 
-def test_a_metric_of_too_few_groups_has_no_interval() -> None:
-    few = pooled() | {"auc": {"value": 0.43, "low": None, "high": None}}
-    assert readable.performance(folds(), few).iloc[4]["AUC"] == "0.430 [too few]"
-    assert readable.sites([{"site": "york", **few}])["AUC [95 %]"].tolist() == ["0.430 [too few]"]
-    none = few | {"auc": {"value": None, "low": None, "high": None}}
-    assert readable.performance(folds(), none).iloc[4]["AUC"] == "–"
-
-
-def test_seeds_and_folds_are_apart() -> None:
+def test_seeds_and_folds_are_apart():
     numbers = pd.DataFrame(
         [
             ("BolT", "aal116", "accuracy", 0.71, 0.62, 0.83, 0.054, 0.0151, 3, 44),
@@ -157,7 +143,7 @@ def test_seeds_and_folds_are_apart() -> None:
     assert both[""].tolist() == ["BolT on aal116"] * 2 + ["BolT on cc200"] * 2
 
 
-def compared(**changes: Any) -> pd.DataFrame:
+def compared(**changes):
     """Tests of a model against a baseline: clearly better in nothing."""
     tests = {
         "accuracy": {"pooled_difference": 0.031, "permutation_p": 0.32, "difference": 0.9, "corrected_t_p": 0.001},
@@ -170,7 +156,7 @@ def compared(**changes: Any) -> pd.DataFrame:
     return pd.DataFrame([{"metric": metric, **values} for metric, values in tests.items()])
 
 
-def test_a_baseline_is_compared_by_paired_tests() -> None:
+def test_a_baseline_is_compared_by_paired_tests():
     assert baseline_warning("Site only", "BolT", compared()) == (
         "Site only, which sees no brain data, is not clearly worse than BolT: BolT is better by 0.042 in AUC "
         "(corrected t-test over 10 folds, p = 0.42, Holm-corrected for two metrics). BolT may rely on the same "
@@ -188,31 +174,27 @@ def test_a_baseline_is_compared_by_paired_tests() -> None:
     ]  # fmt: skip
 
 
-def test_with_few_folds_the_brier_score_is_compared_instead_of_the_auc() -> None:
+def test_with_few_folds_the_brier_score_is_compared_instead_of_the_auc():
     few = {"auc__n_folds": 5, "auc__corrected_t_p": 0.001}
     worse = compared(**few, brier__permutation_p=0.2, brier__pooled_difference=0.0123)
     said = "BolT is worse by 0.012 in Brier score (sign flips per subject or family, p = 0.4, Holm"
     assert said in baseline_warning("Site only", "BolT", worse)
     assert baseline_warning("Site only", "BolT", compared(**few, brier__permutation_p=0.01)) == ""  # lower is better
     assert baseline_warning("Site only", "BolT", compared(**few, brier__permutation_p=0.01, brier__pooled_difference=1))
+    untested = pd.DataFrame([{"metric": name, "note": "no fold that both finished"} for name in ("accuracy", "auc")])
+    assert baseline_warning("Site only", "BolT", untested) == "" == baseline_warning("Site only", "BolT", untested[:0])
 
 
-def test_what_cannot_be_tested_is_no_warning() -> None:
-    nothing = pd.DataFrame([{"metric": metric, "note": "no fold that both finished"} for metric in ("accuracy", "auc")])
-    assert baseline_warning("Site only", "BolT", nothing) == "" == baseline_warning("Site only", "BolT", nothing[:0])
-
-
-def test_what_sees_the_brain() -> None:
-    site = Model(name="site_only", model="logistic", family="baseline", covariates=["site"])
-    with_sex = Model(name="bolt_sex", model="bolt", family="transformer", covariates=["sex"])
-    logistic = Model(name="logistic", model="logistic", family="baseline")
-    majority = Model(name="majority", model="majority", family="baseline")
-    assert [sees_covariates_only(m) for m in (site, with_sex, logistic, majority)] == [True, False, False, False]
-    assert [sees_brain(m) for m in (site, with_sex, logistic, majority)] == [False, True, True, False]
+def test_what_sees_the_brain():
+    kinds = [("logistic", ["site"]), ("bolt", ["sex"]), ("logistic", []), ("majority", [])]
+    families = {"bolt": "transformer"}
+    models = [Model(name="m", model=m, family=families.get(m, "baseline"), covariates=sees) for m, sees in kinds]
+    assert list(map(sees_covariates_only, models)) == [True, False, False, False]
+    assert list(map(sees_brain, models)) == [False, True, True, False]
 
 
 # ---- participants and images ---------------------------------------------------------------------------------------
-def test_cohort() -> None:
+def test_cohort():
     columns = ["label", "subject", "site", "age", "sex", "mean_fd", "n_volumes", "tr"]
     scans = pd.DataFrame(
         [
@@ -236,7 +218,7 @@ def test_cohort() -> None:
     ]
 
 
-def test_cohort_tests() -> None:
+def test_cohort_tests():
     columns = ["measure", "n", "units", "test", "effect_name", "effect", "low", "high", "p", "p_holm", "verdict"]
     nothing = (np.nan,) * 5
     found = pd.DataFrame(
@@ -256,7 +238,7 @@ def test_cohort_tests() -> None:
     assert list(unrelated) == [name for name in names if name != "families"]
 
 
-def test_quality_counts_what_is_beyond_a_cutoff_but_not_the_cutoff_itself() -> None:
+def test_quality_counts_what_is_beyond_a_cutoff_but_not_the_cutoff_itself():
     values = {
         "mean_fd": [0.1, 0.2, 0.3, 0.9],  # the median is 0.25, the mean 0.375
         "median_tsnr": [20.0, 30.0, 40.0, 70.0],
@@ -274,7 +256,7 @@ def test_quality_counts_what_is_beyond_a_cutoff_but_not_the_cutoff_itself() -> N
     assert without[["cut-off", "scans beyond"]].to_numpy().tolist() == [["–", "–"]] * 3
 
 
-def test_truth() -> None:
+def test_truth():
     columns = ["measure", "value", "unit", "null", "null_meaning", "oracle", "low", "high", "passed"]
     found = pd.DataFrame(
         [("error", 1.3, "mm", 4.9, "unaligned", 0.2, np.nan, 2.1, True),
@@ -294,7 +276,7 @@ def test_truth() -> None:
 
 
 # ---- explanations --------------------------------------------------------------------------------------------------
-def test_selected_rois() -> None:
+def test_selected_rois():
     columns = [
         "class", "rank", "name", "network", "hemisphere", "weight", "weight_sd", "importance", "selected",
         "selection_frequency", "weight_random", "weight_wrong_class", "weight_fixed_class", "sign_agrees",
@@ -307,14 +289,12 @@ def test_selected_rois() -> None:
         columns=columns,
     )  # fmt: skip
     table = explanation.selected_rois(found)
-    assert list(table) == [
-        "class", "rank", "ROI", "network", "hemisphere", "weight (log odds per SD)", "odds ratio − 1",
-        "selected in folds (%)", "same sign on control volumes",
-    ]  # fmt: skip
-    assert rows(table) == [
-        ["F", "1", "V1", "visual", "L", "0.41 ± 0.13", "0.51", "80", "both"],
-        ["M", "3", "M1", "–", "–", "0.21 ± 0.09", "1", "61", "random"],
-        ["M", "4", "M2", "–", "–", "0.20 ± 0.10", "1", "50", "none"],
+    assert lines(table) == [
+        "class | rank | ROI | network | hemisphere | weight (log odds per SD) | odds ratio − 1 | "
+        "selected in folds (%) | same sign on control volumes",
+        "F | 1 | V1 | visual | L | 0.41 ± 0.13 | 0.51 | 80 | both",
+        "M | 3 | M1 | – | – | 0.21 ± 0.09 | 1 | 61 | random",
+        "M | 4 | M2 | – | – | 0.20 ± 0.10 | 1 | 50 | none",
     ]
     assert explanation.sign_counts(found) == (
         "1 of 3 (2 with random volumes, 1 with volumes chosen for one class in all scans; 1 with volumes chosen for "
@@ -322,7 +302,7 @@ def test_selected_rois() -> None:
     )
 
 
-def test_selected_networks() -> None:
+def test_selected_networks():
     columns = ["class", "network", "n_rois", "n_selected"]
     found = pd.DataFrame([("F", "visual", 9, 4), ("F", "motor", 8, 0), ("M", None, 7, 1)], columns=columns)
     table = explanation.selected_networks(found)
@@ -330,7 +310,7 @@ def test_selected_networks() -> None:
     assert rows(table) == [["F", "visual", "4 of 9"], ["M", "–", "1 of 7"]]
 
 
-def test_alignment() -> None:
+def test_alignment():
     columns = ["class", "task", "run", "trial_type", "share_of_time", "share_of_importance", "ratio", "p", "p_holm"]
     found = pd.DataFrame(
         [("WM", "WM", "LR", "0bk", 0.251, 0.523, 2.084, 0.012, 0.024),
@@ -338,16 +318,14 @@ def test_alignment() -> None:
         columns=columns,
     ).assign(n_scans=[7, 8], ratio_untrained=[1.04, 0.96])  # fmt: skip
     table = explanation.alignment_table(found)
-    assert list(table) == [
-        "task", "events", "time (%)", "importance (%)", "ratio", "by position alone", "p (Holm-corrected)", "scans",
-    ]  # fmt: skip
-    assert rows(table) == [
-        ["WM · run LR", "0bk", "25", "52", "2.08", "1.04", "0.024", "7"],
-        ["WM · run RL", "2bk", "10", "20", "2.00", "0.96", "0.6", "8"],
+    assert lines(table) == [
+        "task | events | time (%) | importance (%) | ratio | by position alone | p (Holm-corrected) | scans",
+        "WM · run LR | 0bk | 25 | 52 | 2.08 | 1.04 | 0.024 | 7",
+        "WM · run RL | 2bk | 10 | 20 | 2.00 | 0.96 | 0.6 | 8",
     ]
 
 
-def test_stability() -> None:
+def test_stability():
     """Two pairs of folds and one pair of seeds: mean, lowest and highest of each."""
     agreement = {"pearson": 0.10, "spearman": 0.20, "spearman_raw": 0.30}
     empty = dict.fromkeys(("dice", "pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p"), np.nan)
@@ -365,21 +343,19 @@ def test_stability() -> None:
         for one in ("0", "mean", "lowest", "highest")
     ]  # fmt: skip
     table = explanation.stability_table(pd.DataFrame(regions + halves + importance))
-    assert list(table) == [
-        "", "between", "correlation", "permuted labels [95 % below]", "p", "rank correlation",
-        "mean curve not removed", "Dice", "Dice, permuted [95 % below]", "same class (%)",
-    ]  # fmt: skip
-    assert rows(table) == [
-        ["regions, F", "2 pairs of folds", "0.12 [0.11, 0.13]", "0.05 [0.09]", "0.024", "0.22 [0.21, 0.23]",
-         "0.32 [0.31, 0.33]", "0.41", "0.12 [0.31]", "–"],
-        ["regions, halves of people, F", "2 splits (two seeds)", "−0.04", "0.05 [0.09]", "0.024", "0.22 [0.21, 0.23]",
-         "0.32 [0.31, 0.33]", "0.41", "0.12 [0.31]", "–"],
-        ["importance over time", "1 pair of seeds", "–", "–", "–", "0.70", "−0.84", "–", "–", "93"],
-    ]  # fmt: skip
+    assert lines(table) == [
+        " | between | correlation | permuted labels [95 % below] | p | rank correlation | "
+        "mean curve not removed | Dice | Dice, permuted [95 % below] | same class (%)",
+        "regions, F | 2 pairs of folds | 0.12 [0.11, 0.13] | 0.05 [0.09] | 0.024 | 0.22 [0.21, 0.23] | "
+        "0.32 [0.31, 0.33] | 0.41 | 0.12 [0.31] | –",
+        "regions, halves of people, F | 2 splits (two seeds) | −0.04 | 0.05 [0.09] | 0.024 | 0.22 [0.21, 0.23] | "
+        "0.32 [0.31, 0.33] | 0.41 | 0.12 [0.31] | –",
+        "importance over time | 1 pair of seeds | – | – | – | 0.70 | −0.84 | – | – | 93",
+    ]
     assert "same class (%)" not in explanation.stability_table(pd.DataFrame(regions))
 
 
-def test_sanity() -> None:
+def test_sanity():
     columns = [
         "check", "step", "fold", "rho", "low", "high", "rho_raw", "raw_low", "raw_high", "n_scans", "n_undefined",
         "verdict", "note", "contrast", "contrast_low", "contrast_high",
@@ -390,27 +366,26 @@ def test_sanity() -> None:
          ("cascade", 2.0, "all", 0.11, -0.12, 0.13, 0.24, 0.15, 0.36, 21.0, 3.0, "passed", "few scans", 0.4, 0.3, 0.5),
          ("cascade", 2.0, "1", 0.17, 0.08, 0.19, 0.28, 0.19, 0.37, 22.0, 2.0, None, "unseen", *nothing),
          ("permuted labels", np.nan, "all", 0.5, 0.4, 0.6, 0.71, 0.62, 0.83, 23.0, 1.0, "not passed", None, *nothing),
-         ("permuted labels", np.nan, "2", 0.52, 0.43, 0.64, 0.75, 0.66, 0.87, 24.0, 0.0, None, None, *nothing)],
+         ("permuted labels", np.nan, "2", *nothing, 0.75, 0.66, 0.87, 24.0, 0.0, None, None, *nothing)],
         columns=columns,
     )  # fmt: skip
     table = explanation.sanity_table(found)
-    assert list(table) == [
-        "", "ρ [95 %]", "mean curve not removed", "test scans", "without ρ", "beyond what remains",
-        "importance", "note",
-    ]  # fmt: skip
-    assert rows(table) == [
-        ["all layers random", "0.11 [−0.12, 0.13]", "0.24 [0.15, 0.36]", "21", "3", "+0.40 [+0.30, +0.50]",
-         "vanishes (|ρ| < 0.2): passed", "few scans"],
-        ["fold 1", "0.17 [0.08, 0.19]", "0.28 [0.19, 0.37]", "22", "2", "", "", ""],
-        ["model trained on permuted labels", "0.50 [0.40, 0.60]", "0.71 [0.62, 0.83]", "23", "1", "",
-         "does not vanish: not passed", ""],
-        ["fold 2", "0.52 [0.43, 0.64]", "0.75 [0.66, 0.87]", "24", "0", "", "", ""],
-    ]  # fmt: skip
+    assert lines(table) == [
+        " | ρ [95 %] | mean curve not removed | test scans | without ρ | beyond what remains | importance | note",
+        "all layers random | 0.11 [−0.12, 0.13] | 0.24 [0.15, 0.36] | 21 | 3 | +0.40 [+0.30, +0.50] | "
+        "vanishes (|ρ| < 0.2): passed | few scans",
+        "fold 1 | 0.17 [0.08, 0.19] | 0.28 [0.19, 0.37] | 22 | 2 |  |  | ",
+        "model trained on permuted labels | 0.50 [0.40, 0.60] | 0.71 [0.62, 0.83] | 23 | 1 |  | "
+        "does not vanish: not passed | ",
+        "fold 2 | – | 0.75 [0.66, 0.87] | 24 | 0 |  |  | ",
+    ]
+    failed = found.assign(verdict=found["verdict"].replace("not passed", "not done"))
+    assert explanation.sanity_table(failed)["importance"].tolist()[2] == "not done"
     plain = explanation.sanity_table(found.assign(n_undefined=0.0, note=None, contrast=np.nan))
     assert list(plain) == ["", "ρ [95 %]", "mean curve not removed", "test scans", "importance"]
 
 
-def test_areas() -> None:
+def test_areas():
     columns = ["direction", "replacement", "order", "area", "low", "high"]
     columns += ["difference", "difference_low", "difference_high", "better_than_random"]
     columns += [f"{c}_{end}" for c in ("position", "shifted") for end in ("difference", "low", "high")]
@@ -424,23 +399,16 @@ def test_areas() -> None:
         columns=columns,
     )  # fmt: skip
     table = explanation.area_table(found)
-    assert list(table) == [
-        "", "order", "area [95 %]", "minus random [95 %]", "minus position [95 %]", "minus shifted [95 %]",
-        "better than",
-    ]  # fmt: skip
-    assert rows(table) == [
-        ["deletion, mean volume", "importance (Algorithm 1)", "0.511 [0.422, 0.633]", "−0.144 [−0.255, +0.016]",
-         "−0.171 [−0.282, −0.063]", "+0.014 [−0.025, +0.036]", "random, position"],
-        ["deletion, mean volume", "shifted importance", "0.611 [0.522, 0.733]", "−0.044 [−0.155, +0.116]", "–", "–",
-         "none"],
-        ["insertion, scrambled time", "random order", "0.717 [0.628, 0.839]", "–", "–", "–", "–"],
-    ]  # fmt: skip
+    assert lines(table) == [
+        " | order | area [95 %] | minus random [95 %] | minus position [95 %] | minus shifted [95 %] | better than",
+        "deletion, mean volume | importance (Algorithm 1) | 0.511 [0.422, 0.633] | −0.144 [−0.255, +0.016] | "
+        "−0.171 [−0.282, −0.063] | +0.014 [−0.025, +0.036] | random, position",
+        "deletion, mean volume | shifted importance | 0.611 [0.522, 0.733] | −0.044 [−0.155, +0.116] | – | – | none",
+        "insertion, scrambled time | random order | 0.717 [0.628, 0.839] | – | – | – | –",
+    ]
 
 
-WRONG = "important for the wrong class"
-
-
-def test_landmark_regressions() -> None:
+def test_landmark_regressions():
     """Digits: level, metric, and the kind of volumes; the sd is a tenth of the mean's mirror."""
     kinds = {("fitted", "important"): 1, ("fitted", "wrong class"): 3, ("none", "random"): 2}
     levels = {"subject": 1, "scan": 2, "token": 3}
@@ -458,24 +426,43 @@ def test_landmark_regressions() -> None:
     )
     table = explanation.landmark_table(found, paper, expected=9)
     assert list(table) == ["prediction per", "volumes", "accuracy", "recall", "precision", "AUC", "folds"]
+    judged = {"subject (majority vote)": 1, "scan (majority vote)": 2, "single volume": 3}
+    shown = {"important": 1, "random": 2, "important for the wrong class": 3}
     assert rows(table) == [
-        [
-            "subject (majority vote)",
-            "important",
-            "10.1 ± 40.1",
-            "11.1 ± 41.1",
-            "12.1 ± 42.1",
-            "0.131 ± 0.431",
-            "5 of 9",
-        ],
-        ["subject (majority vote)", "random", "10.2 ± 40.2", "11.2 ± 41.2", "12.2 ± 42.2", "0.132 ± 0.432", "5 of 9"],
-        ["subject (majority vote)", WRONG, "10.3 ± 40.3", "11.3 ± 41.3", "12.3 ± 42.3", "0.133 ± 0.433", "5 of 9"],
-        ["scan (majority vote)", "important", "20.1 ± 50.1", "21.1 ± 51.1", "22.1 ± 52.1", "0.231 ± 0.531", "5 of 9"],
-        ["scan (majority vote)", "random", "20.2 ± 50.2", "21.2 ± 51.2", "22.2 ± 52.2", "0.232 ± 0.532", "5 of 9"],
-        ["scan (majority vote)", WRONG, "20.3 ± 50.3", "21.3 ± 51.3", "22.3 ± 52.3", "0.233 ± 0.533", "5 of 9"],
-        ["single volume", "important", "30.1 ± 60.1", "31.1 ± 61.1", "32.1 ± 62.1", "0.331 ± 0.631", "5 of 9"],
-        ["single volume", "random", "30.2 ± 60.2", "31.2 ± 61.2", "32.2 ± 62.2", "0.332 ± 0.632", "5 of 9"],
-        ["single volume", WRONG, "30.3 ± 60.3", "31.3 ± 61.3", "32.3 ± 62.3", "0.333 ± 0.633", "5 of 9"],
+        *([level, name, *(f"{i}{m}.{k} ± {i + 3}{m}.{k}" for m in range(3)), f"0.{i}3{k} ± 0.{i + 3}3{k}", "5 of 9"]
+          for level, i in judged.items() for name, k in shown.items()),
         ["the paper", "random", "90.0 ± 100.0", "91.0 ± 101.0", "92.0 ± 102.0", "0.930 ± 1.030", "–"],
         ["the paper", "important", "70.0 ± 80.0", "71.0 ± 81.0", "72.0 ± 82.0", "0.730 ± 0.830", "–"],
-    ]
+    ]  # fmt: skip
+
+
+def test_numbers():
+    shown = {3.0: "3", 0.12345: "0.123", 1234.5: "1234", np.nan: "–", None: "–", 104: "104"}
+    assert {value: numbers.number(value) for value in shown} == shown
+    assert numbers.percent(0.8333) == "83.3" and numbers.percent(None) == "–"
+
+
+def test_cohort_leaves_out_what_is_not_known():
+    unknown = dict.fromkeys(["site", "age", "sex", "mean_fd"], np.nan)
+    scans = pd.DataFrame({"label": ["a", "b", "b"], "subject": ["1", "2", "2"], "n_volumes": [100, 90, 90], "tr": 2.0})
+    table = readable.cohort(scans.assign(**unknown), ["a", "b"])
+    assert list(table.columns) == ["class", "scans", "subjects", "volumes", "TR (s)"]
+    assert table["volumes"].tolist() == ["100", "90", "90 to 100"] and table["subjects"].tolist() == [1, 1, 2]
+
+
+def test_a_run_that_was_not_evaluated_has_no_numbers(tmp_path):
+    assert readable.read_evaluated(tmp_path) is None
+    table = pd.DataFrame({"fold": ["0", "mean", "sd"], "state": ["ok", None, None], "accuracy": [0.5, 0.5, 0.0]})
+    write_table(table, tmp_path / "metrics.tsv", dict.fromkeys(table, "Test"))
+    write_json({"pooled": None}, tmp_path / "summary.json")
+    assert readable.read_evaluated(tmp_path) is None
+    write_json({"pooled": {"n_scans": 3}}, tmp_path / "summary.json")
+    found, pooled = readable.read_evaluated(tmp_path)
+    assert pooled == {"n_scans": 3} and found["fold"].tolist() == ["0", "mean", "sd"]
+
+
+def test_numbers_are_aligned_to_the_right_and_words_to_the_left():
+    rows = {"": ["BolT", "SVM"], "fidelity": ["exact", "core"], "AUC": ["75.0 ± 1.5", "–"], "note": ["", ""]}
+    sheet = Sheet("Models", pd.DataFrame(rows), "Per cent.")
+    assert "| --- | --- | ---: | --- |" in markdown(sheet)
+    assert r"\begin{tabular}{llrl}" in latex(sheet, "tab:models")

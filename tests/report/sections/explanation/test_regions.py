@@ -1,26 +1,31 @@
-"""Regions in the report: views that load nothing, networks with their bars."""
-
-from __future__ import annotations
+"""Regions and connections in the report: views that load nothing, networks, matrices and brains."""
 
 import re
-from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pytest
 
+from bolt.explain.connections import CONNECTION_COLUMNS, NETWORK_COLUMNS
+from bolt.io.files import write_table
 from bolt.report.figures.brains.maps import plot_networks
-from bolt.report.figures.brains.views import write_views
-from bolt.report.figures.style import class_colours
+from bolt.report.figures.brains.views import plot_connectome, write_views
+from bolt.report.figures.style import TWO, class_colours
+from bolt.report.figures.trust import colour_map, plot_network_matrices
+from bolt.report.html import Picture, Table, Text
+from bolt.report.sections.explanation.regions import NONE, connections_blocks
 from tests.report.figures.brains.test_regions import IMAGE, weights
 from tests.report.figures.test_plots import has_colour
+from tests.report.results import first_run, settings, words_only
 
 
-def loaded(page: str) -> list[str]:
+def loaded(page):
     """What a page asks of other files or servers: scripts, styles, pictures, frames with an address."""
     places = re.findall(r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["']([^"']+)""", page)
     return [place for place in places if not place.startswith("data:")]
 
 
-def test_views_need_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_views_need_nothing_from_elsewhere(tmp_path):
     classes = ["female", "male"]
     table = weights(classes, {"female": [5], "male": [10]})
     found = write_views(table, IMAGE, classes, tmp_path / "run")
@@ -32,7 +37,7 @@ def test_views_need_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert loaded('<script src="https://cdn.plot.ly/x.js"></script>') == ["https://cdn.plot.ly/x.js"]
 
 
-def test_networks_are_bars_in_the_colours_of_classes(tmp_path: Path) -> None:
+def test_networks_are_bars_in_the_colours_of_classes(tmp_path):
     classes = ["female", "male"]
     table = pd.DataFrame(
         [
@@ -45,3 +50,58 @@ def test_networks_are_bars_in_the_colours_of_classes(tmp_path: Path) -> None:
     plot_networks(table, classes, tmp_path / "networks.png")
     assert all(has_colour(tmp_path / "networks.png", c, 1000) for c in class_colours(classes).values())
     assert all((tmp_path / f"networks.{ending}").is_file() for ending in ("svg", "pdf"))
+
+
+def made_up(study, p, networks=("default", "visual")):
+    out, about = first_run(study).explanation, {"class": "patient"}
+    rows = [
+        about | {"rank": i + 1, "value_a": 1, "name_a": f"roi{i}", "value_b": 2 + i, "name_b": "x"} for i in range(20)
+    ]
+    ends = {"network_a": "default", "network_b": "visual"}
+    table = pd.DataFrame(rows).assign(**ends, r=0.4, p=p, same_sign=0.9, n_folds=10, n=80)
+    write_table(table[list(CONNECTION_COLUMNS)], out / "connections.tsv", CONNECTION_COLUMNS)
+    pairs = [(a, b) for a in networks for b in networks if a <= b]
+    numbers = about | {"n_connections": 9, "mean_r": -0.2, "n_significant": 3}
+    of_networks = pd.DataFrame(pairs, columns=list(ends)).assign(**numbers)
+    write_table(of_networks[list(NETWORK_COLUMNS)], out / "connection_networks.tsv", NETWORK_COLUMNS)
+    np.save(out / "connections.npy", np.full((1, 45), 0.3, np.float32))
+
+
+@pytest.mark.parametrize("networks", [(), ("default", "visual")])
+@words_only()
+def test_matrix_brain_and_table(tmp_path, networks):
+    study = settings(tmp_path)
+    assert connections_blocks(study, first_run(study)) == []
+    made_up(study, 0.001, networks)
+    blocks = connections_blocks(study, first_run(study))
+    pictures = [block for block in blocks if isinstance(block, Picture)]
+    assert [picture.file.name.rsplit("_", 1)[1] for picture in pictures] == ["connections.png", "connectome.png"]
+    assert all(picture.file.is_file() for picture in pictures) and "20 strongest" in pictures[1].caption
+    assert ("between networks" in pictures[0].caption) == bool(networks)
+    (table,) = [block for block in blocks if isinstance(block, Table)]
+    assert len(table.frame) == 15 and table.frame.iloc[0]["correlation"] == "+0.40" and "80 people" in table.caption
+    assert "Red: the stronger the connection, the more patient" in pictures[0].caption  # the positive class is red
+
+
+@words_only()
+def test_where_nothing_is_significant_no_brain_is_drawn(tmp_path):
+    study = settings(tmp_path)
+    made_up(study, 0.2)
+    blocks = connections_blocks(study, first_run(study))
+    assert Text(NONE) in blocks and sum(isinstance(block, Picture) for block in blocks) == 1
+
+
+def test_a_class_has_its_own_colour(tmp_path):
+    """Positive correlations with the log odds of the red class are red, and with those of the blue class blue."""
+    rows = [{"network_a": "a", "network_b": "a", "mean_r": 1.0, "n_significant": 0}]
+    for name, shown in (("red", "#67001f"), ("blue", "#053061")):  # the ends of the scale
+        plot_network_matrices(pd.DataFrame(rows).assign(**{"class": name}), ["red", "blue"], tmp_path / "matrix.png")
+        assert has_colour(tmp_path / "matrix.png", shown, 1000)
+    assert colour_map(["a", "b", "c"], "c") == colour_map(["a", "b"], "a") and len(TWO) == 2
+
+
+def test_several_classes_have_a_brain_each(tmp_path):
+    values = np.unique(np.asanyarray(IMAGE.dataobj))[1:3]
+    table = pd.DataFrame({"class": ["rest", "motor"], "value_a": values[0], "value_b": values[1], "r": [0.3, -0.3]})
+    plot_connectome(table, IMAGE, ["rest", "motor", "emotion"], tmp_path / "brains.png")
+    assert has_colour(tmp_path / "brains.png", "#67001f", 50) and has_colour(tmp_path / "brains.png", "#053061", 50)
