@@ -11,32 +11,25 @@ from bolt.io.files import read_table, write_table
 from bolt.report.experiments.complexity import COLUMNS, write_complexity
 from tests.report.latex import well_formed
 
-LENGTHS = [20, 40, 80]
+TINY = {"hidden": 8, "n_blocks": 1, "n_heads": 1, "head_dim": 8}
 
 
-def measured(name: str, **hyper) -> pd.DataFrame:
-    return measure(
-        [(name, Model(name=name, model=name, hyper=hyper))], "tiny", 12, LENGTHS, tr=2.0, repeats=1, device="cpu"
-    )
+def measured(rows: dict[str, Model], lengths: list[int], n_rois: int = 4) -> pd.DataFrame:
+    return measure(list(rows.items()), "tiny", n_rois, lengths, tr=2.0, repeats=1, device="cpu")
 
 
 def test_a_recurrent_layer_is_counted_step_by_step():
-    table = measured("lstm")
+    table = measured({"lstm": Model(name="lstm", model="lstm")}, [20, 40, 80], n_rois=12)
     by_length = table.set_index("length")["operations"]
     # a recurrent layer does the same at every volume: two more volumes cost as much as the two before
     assert by_length[80] - by_length[40] == 2 * (by_length[40] - by_length[20])
 
 
 def test_attention_over_the_whole_scan_grows_faster_than_within_windows():
-    small = {"hidden": 8, "n_blocks": 1, "n_heads": 1, "head_dim": 8, "window": 5}
-    lengths = [256, 512, 1024]
     vanilla = {"cls_token": "none", "windowed": False, "cwr_weight": 0.0}
-    rows = [
-        ("windows", Model(name="bolt", model="bolt", hyper=small)),
-        ("whole", Model(name="bolt", model="bolt", hyper=small | vanilla)),
-    ]
-    table = measure(rows, "tiny", 4, lengths, tr=2.0, repeats=1, device="cpu")
-    slopes = exponents(table, ["operations", "peak_bytes"]).set_index("row")
+    rows = {row: Model(name="bolt", model="bolt", hyper=TINY | {"window": 5} | change)
+            for row, change in (("windows", {}), ("whole", vanilla))}  # fmt: skip
+    slopes = exponents(measured(rows, [256, 512, 1024]), ["operations", "peak_bytes"]).set_index("row")
     assert slopes.at["windows", "operations"] == pytest.approx(1, abs=0.05)
     assert slopes.at["whole", "operations"] > 1.6
 
@@ -76,7 +69,8 @@ def test_memory_is_what_lives_at_one_time():
 
 
 def test_a_scan_that_is_too_short_is_a_note(tmp_path):
-    table = measured("bolt", hidden=8, n_blocks=1, n_heads=1, head_dim=8, window=30)
+    bolt = Model(name="bolt", model="bolt", hyper=TINY | {"window": 30})
+    table = measured({"bolt": bolt}, [20, 40])
     assert table.set_index("length").at[20, "note"] == "the model's window is 30 volumes"
     assert table.set_index("length").at[40, "operations"] > 0
     write_table(table, tmp_path / "complexity" / "tiny.tsv", COLUMNS)

@@ -75,14 +75,13 @@ def write_run(folder: Path, predictions: pd.DataFrame, seed: int = 0) -> Path:
 
 def entry(row: str, folders: list[Path], **more: object) -> Entry:
     model = Model(name=re.sub(r"\W", "_", row), model="bolt", family="" if row == "BolT" else more.pop("family", "RNN"))
-    given = {
-        "dataset": "abide1",
-        "paper_dataset": "abide1",
-        "atlas": "schaefer400",
-        "folds": list(range(10)),
-        "classes": CLASSES,
-    } | more
-    return Entry(row=row, model=model, folders=folders, **given)
+    given = {"dataset": "abide1", "paper_dataset": "abide1", "atlas": "schaefer400", "folds": list(range(10))}
+    return Entry(row=row, model=model, folders=folders, **given | {"classes": CLASSES} | more)
+
+
+def summary(own: Entry) -> pd.DataFrame:
+    """The summaries of an entry by metric."""
+    return summaries(own, gather(own)).set_index("metric")
 
 
 def test_the_papers_family_averages() -> None:
@@ -103,9 +102,7 @@ def test_the_papers_family_averages() -> None:
 def test_a_missing_fold_is_named_and_left_out(tmp_path: Path) -> None:
     run = write_run(tmp_path, made_up(1.0, 0))
     write_status(run / "fold-3" / "status.json", "failed", "train", DataError("loss is NaN"))
-    own = entry("LSTM", [run])
-    table = summaries(own, gather(own))
-    accuracy = table.set_index("metric").loc["accuracy"]
+    accuracy = summary(entry("LSTM", [run])).loc["accuracy"]
     assert (accuracy["n_folds"], accuracy["expected_folds"], accuracy["missing_folds"]) == (9, 10, "3")
     assert "loss is NaN" in accuracy["note"] and accuracy["n_scans"] == 108
     assert accuracy["pooled_low"] < accuracy["pooled"] < accuracy["pooled_high"] and accuracy["no_skill"] == 0.5
@@ -114,27 +111,21 @@ def test_a_missing_fold_is_named_and_left_out(tmp_path: Path) -> None:
 
 def test_a_fold_that_was_not_asked_for_is_a_missing_one(tmp_path: Path) -> None:
     own = entry("LSTM", [write_run(tmp_path, made_up(1.0, 0))], folds=[0, 1, 2], outer=10)
-    accuracy = summaries(own, gather(own)).set_index("metric").loc["accuracy"]
+    accuracy = summary(own).loc["accuracy"]
     assert (accuracy["n_folds"], accuracy["expected_folds"]) == (3, 10)
     assert accuracy["missing_folds"] == "3, 4, 5, 6, 7, 8, 9" and "not asked for" in accuracy["note"]
-    assert accuracy["sd"] > 0
-    one = replace(own, folds=[1])
-    assert np.isnan(summaries(one, gather(one)).set_index("metric").loc["accuracy", "sd"])
+    assert accuracy["sd"] > 0 and np.isnan(summary(replace(own, folds=[1])).loc["accuracy", "sd"])
 
 
 def test_an_undefined_metric_is_not_averaged_away(tmp_path: Path) -> None:
     table = made_up(1.0, 0)
     one_class = table[~((table.fold == 0) & (table.role == "test") & (table.label == "patient"))]
-    rows = [
-        entry("BolT", [write_run(tmp_path / "a", one_class)]),
-        entry("LSTM", [write_run(tmp_path / "b", one_class)]),
-    ]
-    found = [gather(row) for row in rows]
-    values = summaries(rows[0], found[0]).set_index("metric")
+    rows = [entry(row, [write_run(tmp_path / row, one_class)]) for row in ("BolT", "LSTM")]
+    values = summary(rows[0])
     assert values["n_folds"].to_dict() | {"auc": 9, "recall": 9, "accuracy": 10} == values["n_folds"].to_dict()
     assert values.loc["auc", "missing_folds"] == "0" and values.loc["auc", "note"] == "auc is undefined in fold 0"
     assert pd.isna(values.loc["accuracy", "note"]) and set(values["expected_folds"]) == {10}
-    tests = paired_tests(rows, found, "BolT").set_index("metric")
+    tests = paired_tests(rows, [gather(row) for row in rows], "BolT").set_index("metric")
     assert (tests.loc["auc", "n_folds"], tests.loc["accuracy", "n_folds"]) == (9, 10)
     assert tests.loc["auc", "note"] == "undefined in 1 of 10 folds"
 
@@ -145,19 +136,16 @@ def test_a_fold_counts_where_all_its_seeds_are_finished(tmp_path: Path) -> None:
     own = entry("LSTM", runs)
     found = gather(own)
     assert list(found.missing) == [2] and set(found.predictions["fold"]) == set(range(10)) - {2}
-    table = summaries(own, found).set_index("metric")
-    tests = found.predictions[found.predictions.role == "test"]
-    right = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().groupby("fold").mean()
-    assert table.loc["accuracy", "mean"] == pytest.approx(right.mean())
-    assert table.loc["accuracy", "sd"] == pytest.approx(right.std(ddof=0))
-    assert table.loc["accuracy", "n_scans"] == 108  # two seeds predict the same scans
-    of_seeds = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().groupby("seed").mean()
-    assert table.loc["accuracy", "sd_seeds"] == pytest.approx(of_seeds.std(ddof=1))
-    of_each = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().unstack()
-    assert table.loc["accuracy", "sd_seeds_within"] == pytest.approx(of_each.var(axis=1).mean() ** 0.5)
+    table, tests = summary(own), found.predictions[found.predictions.role == "test"]
+    right = (tests.label == tests.predicted).groupby([tests.fold, tests.seed]).mean().unstack()
+    accuracy = table.loc["accuracy"]
+    assert accuracy["mean"] == pytest.approx(right.mean(axis=1).mean())
+    assert accuracy["sd"] == pytest.approx(right.mean(axis=1).std(ddof=0))
+    assert accuracy["n_scans"] == 108  # two seeds predict the same scans
+    assert accuracy["sd_seeds"] == pytest.approx(right.mean().std(ddof=1))
+    assert accuracy["sd_seeds_within"] == pytest.approx(right.var(axis=1).mean() ** 0.5)
     assert (table["n_seeds"] == 2).all() and table.loc["auc", "sd_seeds"] > 0
-    single = entry("LSTM", runs[:1])
-    assert summaries(single, gather(single))[["sd_seeds", "sd_seeds_within"]].isna().all(axis=None)
+    assert summary(entry("LSTM", runs[:1]))[["sd_seeds", "sd_seeds_within"]].isna().all(axis=None)
 
 
 def test_the_interval_is_the_means_own(tmp_path: Path) -> None:
@@ -165,13 +153,11 @@ def test_the_interval_is_the_means_own(tmp_path: Path) -> None:
     table = made_up(1.0, 0, n=400)
     shift = np.exp(table["fold"].map(dict(enumerate(np.random.default_rng(0).normal(0, 3, 10)))))
     table["p_patient"] = table.p_patient * shift / (table.p_patient * shift + table.p_control)
-    own = entry("LSTM", [write_run(tmp_path, table.assign(p_control=1 - table.p_patient))])
-    auc = summaries(own, gather(own)).set_index("metric").loc["auc"]
+    auc = summary(entry("LSTM", [write_run(tmp_path, table.assign(p_control=1 - table.p_patient))])).loc["auc"]
     assert auc["low"] < auc["mean"] < auc["high"] and abs(auc["pooled"] - auc["mean"]) < 0.01
     assert roc_auc_score(table.label == "patient", table.p_patient) < auc["low"]
-    assert (
-        0.5 < (auc["high"] - auc["low"]) / (4 * auc["sd"] / np.sqrt(10)) < 2
-    )  # as wide as folds that differ by chance
+    by_chance = 4 * auc["sd"] / np.sqrt(10)  # of folds that differ by chance
+    assert 0.5 < (auc["high"] - auc["low"]) / by_chance < 2
 
 
 def test_what_cannot_be_run_keeps_its_row_and_says_why(tmp_path: Path) -> None:
@@ -196,21 +182,17 @@ def test_the_papers_values_stand_beside_ours(tmp_path: Path) -> None:
 
 
 def test_sites_and_tests_of_entries(tmp_path: Path) -> None:
-    rows = [
-        entry("BolT", [write_run(tmp_path / "a", made_up(1.5, 1))]),
-        entry("LSTM", [write_run(tmp_path / "b", made_up(0.5, 2))]),
-        entry("W = 200", [], note="too long"),
-    ]
+    rows = [entry(row, [write_run(tmp_path / row, made_up(skill, 1))]) for row, skill in (("BolT", 1.5), ("LSTM", 0.5))]
+    rows.append(entry("W = 200", [], note="too long"))
     found = [gather(row) for row in rows]
     table = sites(rows[0], found[0])
-    assert sorted(table["site"].unique()) == ["s0", "s1", "s2"]
-    assert table[table.metric == "accuracy"]["n_scans"].sum() == 120
+    assert set(table["site"]) == {"s0", "s1", "s2"} and table[table.metric == "accuracy"]["n_scans"].sum() == 120
     tests = paired_tests(rows, found, "BolT")
     assert set(tests["row"]) == {"LSTM"} and set(tests["reference"]) == {"BolT"}
     assert paired_tests(rows, found, "unknown").empty
 
 
-def test_our_families_and_the_papers_are_of_the_same_rows() -> None:
+def test_our_families_and_the_papers_are_of_the_same_whole_rows() -> None:
     names = ["BolT", "LSTM", "GC-LSTM", "BNT", "SVM"]
     entries = [entry(name, [], **({"family": "traditional"} if name == "SVM" else {})) for name in names]
     values = {"mean": [0.9, 0.8, 0.2, 0.1, 0.7], "paper_mean": [0.95, 0.85, 0.45, np.nan, 0.65]}
@@ -221,25 +203,11 @@ def test_our_families_and_the_papers_are_of_the_same_rows() -> None:
     rnn = found.loc["RNN", "accuracy"]
     assert (rnn["improvement"], rnn["paper_improvement"]) == (pytest.approx(0.1), pytest.approx(0.1))
     assert (rnn["n_pairs"], rnn["expected_pairs"]) == (1, 2)
+    assert found.loc[("traditional", "accuracy"), "improvement"] == pytest.approx(0.2)
     new = found.loc["RNN, not in the paper", "accuracy"]
     assert new["improvement"] == pytest.approx(0.8) and np.isnan(new["paper_improvement"])
     beyond = found.loc["RNN", "balanced_accuracy"]
     assert beyond["improvement"] == pytest.approx(0.1) and np.isnan(beyond["paper_improvement"])
     late = table.assign(n_folds=[8, 10, 10, 10, 10])  # of the reference: nothing can be compared
     assert family_table(late, entries, "BolT")[["improvement", "paper_improvement"]].isna().all(axis=None)
-
-
-def test_our_families_count_whole_rows_alone() -> None:
-    entries = [entry("BolT", []), entry("LSTM", []), entry("GC-LSTM", []), entry("SVM", [], family="traditional")]
-    values = {"BolT": 0.9, "LSTM": 0.8, "GC-LSTM": 0.2, "SVM": 0.7}
-    table = pd.DataFrame(
-        [
-            {"dataset": "abide1", "atlas": "a", "row": row, "metric": "accuracy", "mean": mean, "paper_mean": np.nan}
-            for row, mean in values.items()
-        ]
-    ).assign(expected_folds=10, n_folds=[10, 10, 8, 10])
-    found = family_table(table, entries, "BolT").set_index("family")
-    assert found.loc["RNN", "improvement"] == pytest.approx(0.1)
-    assert (found.loc["RNN", "n_pairs"], found.loc["RNN", "expected_pairs"]) == (1, 2)
-    assert found.loc["traditional", "improvement"] == pytest.approx(0.2)
-    assert family_table(table, entries[:3], "BolT").empty
+    assert family_table(table.assign(paper_mean=np.nan), entries[:3], "BolT").empty

@@ -34,14 +34,9 @@ def test_the_encoder_is_berts(activation):
         torch.testing.assert_close(encoder(cls, tokens), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_one_window_for_the_whole_scan():
+def test_one_window_for_the_whole_scan_in_which_the_order_of_volumes_counts():
     torch.manual_seed(0)
     model, x = Band(5, 2, hidden=16, inner=16, n_heads=2, crop=40).eval(), torch.randn(1, 40, 5, requires_grad=True)
     model(x).logits[0, 0].backward()
     assert (x.grad[0].abs().sum(1) > 0).all()
-
-
-def test_the_order_of_volumes_counts():
-    torch.manual_seed(0)
-    model, x = Band(5, 2, hidden=16, inner=16, n_heads=2, crop=40).eval(), torch.randn(1, 40, 5)
     assert not torch.allclose(model(x).logits, model(x.flip(1)).logits)

@@ -6,19 +6,9 @@ import torch
 from nilearn.connectome import ConnectivityMeasure
 from sklearn.covariance import LedoitWolf
 
-from bolt.io.errors import ConfigError
-from bolt.models.base import ModelOutput
 from bolt.models.braingnn import RoiConvolution, TopPooling, _two_steps
-from bolt.models.registry import create_model
-from tests.models.recurrent import as_configured, size
+from tests.models.recurrent import as_configured
 from tests.models.test_connectivity import brain_series
-
-
-@pytest.mark.parametrize(
-    ("n_rois", "n_classes", "count"), [(400, 2, 154_082), (400, 7, 156_647), (116, 2, 67_746), (200, 2, 93_282)]
-)
-def test_as_many_weights_as_the_published_code(n_rois, n_classes, count):
-    assert size(as_configured("braingnn", n_rois, n_classes)) == count
 
 
 # ---- graphs ----------------------------------------------------------------------------------------------------------
@@ -159,16 +149,3 @@ def test_losses_by_hand(quirk, ratio):
     assert losses.keys() == due.keys()
     for name, value in due.items():
         assert losses[name].item() == pytest.approx(value, rel=1e-4), name
-
-
-def test_scores_alike_within_classes_cost_nothing():
-    model = as_configured("braingnn", 4, 2)
-    scores = torch.tensor([[0.1, 0.9, 0.2, 0.3], [0.5, 0.5, 0.5, 0.5]])
-    output = ModelOutput(torch.zeros(4, 2), torch.zeros(4, 1), {}, scores.repeat(2, 1))
-    assert model.label_losses(output, torch.tensor([0, 1, 0, 1]))["glc"].item() == pytest.approx(0, abs=1e-7)
-    assert model.label_losses(output, torch.tensor([0, 0, 1, 1]))["glc"].item() > 0.01
-
-
-def test_settings_that_cannot_be_meant():
-    with pytest.raises(ConfigError, match="'edge_share' must be above 0 and at most 1, not 10"):
-        create_model("braingnn", 6, 2, edge_share=10)

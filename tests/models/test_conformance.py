@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from bolt.cli.model_table import FAMILIES
 from bolt.config import load_model
 from bolt.explain.relevance import relevance
+from bolt.io.errors import DataError
 from bolt.io.files import read_table
 from bolt.models.attention import bands, native
 from bolt.models.bolt import BolT
@@ -58,9 +59,19 @@ def test_shapes(name, batch, time, n_rois, n_classes):
     x = torch.randn(batch, time or net.min_length, n_rois)
     for training in (True, False):
         output = net.train(training)(x)
-        assert output.logits.shape == (batch, n_classes)
+        assert output.logits.shape == (batch, n_classes) and output.cls.shape[0] == batch
         assert output.logits.isfinite().all()
         assert all(term.ndim == 0 and term.isfinite() for term in output.losses.values())
+    if time is None:
+        whole_loss(net.train()(x)).backward()
+        assert all(p.grad.isfinite().all() for p in net.parameters() if p.grad is not None)
+    if time is None and net.min_length > 2:
+        with pytest.raises(DataError, match=f"{net.min_length - 1} volumes, but the model needs at least"):
+            net(x[:, 1:])
+
+
+def whole_loss(output):
+    return output.logits.float().square().sum() + sum(output.losses.values())
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -170,15 +181,19 @@ def test_a_model_fitted_at_once(name, n_classes):
 
 
 class _Operations(TorchDispatchMode):
-    """Collects the names of torch's operations."""
+    """Collects the names of torch's operations, and of those that draw from the generator of the device `meta`."""
 
     def __init__(self):
         super().__init__()
-        self.names = set()
+        self.names, self.random = set(), set()
 
     def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
         self.names.add(operation.overloadpacket._qualified_op_name.removeprefix("aten::"))
-        return operation(*arguments, **(keywords or {}))
+        result = operation(*arguments, **(keywords or {}))
+        draws = torch.Tag.nondeterministic_seeded in operation.tags
+        if draws and any(isinstance(part, torch.Tensor) and part.is_meta for part in tree_leaves(result)):
+            self.random.add(str(operation))
+        return result
 
 
 NOT_DETERMINISTIC = re.compile(
@@ -196,8 +211,7 @@ def test_a_gpu_can_train_and_explain_it_deterministically(name, monkeypatch):
     net = make(name, 12, 2)
     x = torch.randn(3, max(40, net.min_length), 12)
     with _Operations() as operations:
-        output = net(x)
-        (output.logits.square().sum() + sum(output.losses.values())).backward()
+        whole_loss(net(x)).backward()
         net.eval()
         net(x)
         if isinstance(net, BolT):
@@ -212,24 +226,9 @@ def test_bfloat16_without_the_kernel_has_gradients_of_single_precision(name, mon
     net = make(name, 12, 2)
     with torch.autocast("cpu", torch.bfloat16):
         output = net(torch.randn(3, max(40, net.min_length), 12))
-    (output.logits.float().square().sum() + sum(output.losses.values())).backward()
+    whole_loss(output).backward()
     gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
     assert gradients and all(g.dtype == torch.float32 and g.isfinite().all() for g in gradients)
-
-
-class _Random(TorchDispatchMode):
-    """Collects the operations that draw from the generator of the device `meta`."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
-        result = operation(*arguments, **(keywords or {}))
-        draws = torch.Tag.nondeterministic_seeded in operation.tags
-        if draws and any(isinstance(part, torch.Tensor) and part.is_meta for part in tree_leaves(result)):
-            self.names.add(str(operation))
-        return result
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -238,9 +237,9 @@ def test_it_never_waits_for_the_host_and_draws_there(name, training, monkeypatch
     """Tensors without values: what would read one, or mix devices, raises; random numbers are those of every device."""
     monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)  # a GPU asks for it without dropout only
     net = make(name, 12, 2).to("meta").train(training)
-    x = torch.randn(3, max(40, net.min_length), 12, device="meta")
-    with _Random() as random:
+    x = torch.randn(3, net.min_length + 8, 12, device="meta")
+    with _Operations() as operations:
         output = net(x)
-    assert not random.names
-    (output.logits.square().sum() + sum(output.losses.values())).backward()
+    assert not operations.random
+    whole_loss(output).backward()
     assert {p.grad.device.type for p in net.parameters() if p.grad is not None} == {"meta"}

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from bolt.io.errors import ConfigError
 from bolt.models.ensemble import Ensemble
 from bolt.models.parts.temperature import fit_temperature, with_temperature
-from bolt.models.registry import create_model
 
 NONE = np.empty(0)
 
@@ -82,8 +80,3 @@ def test_the_state_is_all_that_was_learned():
     copy.load_state(model.state())
     features = joined(probability)
     np.testing.assert_array_equal(copy.probabilities(features), model.probabilities(features))
-
-
-def test_a_negative_prior_is_refused():
-    with pytest.raises(ConfigError, match="must not be negative"):
-        create_model("ensemble", 5, 2, prior=-1.0)

@@ -6,19 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bolt.io.errors import ConfigError, DataError
 from bolt.models import gc_lstm
 from bolt.models.gc_lstm import chebyshev, scaled_laplacian
-from bolt.models.parts.connectivity import inner_products, pearson, unit_series
 from bolt.models.registry import create_model, with_facts
-from tests.models.recurrent import as_configured, learned, size, zscored
-
-
-@pytest.mark.parametrize(
-    ("n_rois", "n_classes", "parameters"), [(400, 2, 985_410), (400, 7, 985_735), (116, 2, 294_722)]
-)
-def test_sizes(n_rois, n_classes, parameters):
-    assert size(as_configured("gc_lstm", n_rois, n_classes)) == parameters
+from tests.models.recurrent import as_configured
 
 
 @pytest.mark.parametrize(
@@ -81,17 +72,6 @@ def test_it_is_its_equations(n_rois):
         np.testing.assert_allclose(scan_features, by_hand(model, scan), atol=1e-5)
 
 
-def test_windowed_correlations_are_those_of_numpy(monkeypatch):
-    seen = []
-    real = gc_lstm.inner_products
-    monkeypatch.setattr(gc_lstm, "inner_products", lambda series: seen.append(real(series)) or seen[-1])
-    model, x = as_configured("gc_lstm", 6, 2, crop=20, tr=0.72), torch.randn(1, 25, 6)
-    with torch.no_grad():
-        model(x)
-    expected = [np.corrcoef(x[0, start : start + 10].T) for start in (0, 3, 6, 9, 12, 15)]
-    np.testing.assert_allclose(torch.cat(seen, 1)[0], expected, atol=1e-6)
-
-
 def test_chebyshev_filters_of_any_order():
     graph = scaled_laplacian(torch.rand(1, 5, 5).triu(1) + torch.rand(1, 5, 5).triu(1).mT).double()
     terms = tuple(torch.randn(5, 1, 5, 3).double())
@@ -102,42 +82,6 @@ def test_chebyshev_filters_of_any_order():
     for order in range(1, 6):
         expected = sum(t[k] @ terms[k][0] for k in range(order))
         torch.testing.assert_close(chebyshev(graph, terms[:order])[0], expected)
-
-
-@pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_chebyshev_filters_are_clenshaws_recurrence_from_zero(order):
-    """Bit by bit; the product with zero is left out."""
-    graph, terms = scaled_laplacian(torch.rand(2, 6, 6)), tuple(torch.randn(order, 2, 6, 4))
-    later = last = torch.zeros_like(terms[0])
-    for term in terms[:0:-1]:
-        last, later = term + 2 * (graph @ last) - later, last
-    assert torch.equal(chebyshev(graph, terms), terms[0] + graph @ last - later)
-
-
-@pytest.mark.parametrize("volumes", [14, 15, 40])
-def test_input_weights_are_applied_to_correlations_by_the_shorter_way(volumes):
-    """Of 30 ROIs, one of them constant, in windows of few and many volumes: same values, same gradients."""
-    model, windows = as_configured("gc_lstm", 30, 2), torch.randn(6, volumes, 30)
-    windows[:, :, 4] = 1.0
-    series = unit_series(windows).view(2, 3, volumes, 30)
-    given = torch.randn(2, 3, 30, 3 * 4 * model.hidden)
-    rows = []
-    model.input.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[-2]))
-    found = model._weighted(series, inner_products(series))
-    expected = pearson(windows).view(2, 3, 30, 30) @ model.input.weight.T
-    assert rows == [volumes if 2 * volumes < 30 else 30]
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-    assert not found[:, :, 4].any()
-    ours, theirs = (torch.autograd.grad(out, model.input.weight, given)[0] for out in (found, expected))
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-def test_laplacian_has_eigenvalues_within_one_and_survives_a_roi_without_edges():
-    correlations = torch.from_numpy(np.corrcoef(np.random.default_rng(0).normal(size=(8, 20)))).float()[None]
-    correlations[0, 3] = correlations[0, :, 3] = 0
-    graph = scaled_laplacian(correlations)
-    assert torch.linalg.eigvalsh(graph).abs().max() <= 1 + 1e-6
-    assert not graph[0, 3].any()
 
 
 def test_a_constant_roi_gives_finite_gradients():
@@ -184,26 +128,3 @@ def test_windows_read_together_or_apart_give_the_same_states():
     together = model._read(windows, *(torch.zeros_like(state) for _ in range(2)))
     for ours, theirs in zip((state, cell, total), together, strict=True):
         torch.testing.assert_close(ours, theirs)
-
-
-def test_training_and_evaluation_agree_without_dropout():
-    model, x = as_configured("gc_lstm", 6, 2, crop=20, dropout=0.0), torch.randn(2, 40, 6)
-    with torch.no_grad():
-        expected = model(x).logits
-    torch.testing.assert_close(model.train()(x).logits, expected)
-
-
-def test_refusals():
-    with pytest.raises(DataError, match="the scan has 9 volumes, but the model needs at least 11"):
-        as_configured("gc_lstm", 5, 2, crop=20)(torch.randn(1, 9, 5))
-    with pytest.raises(ConfigError, match="'tr' must be above 0"):
-        create_model("gc_lstm", 5, 2, tr=0.0)
-
-
-def test_it_learns_connectivity():
-    """Two ROIs share a signal, or do not."""
-    torch.manual_seed(1)
-    truth = torch.arange(64) % 2
-    x = torch.randn(64, 30, 5)
-    x[..., 1] = torch.where(truth[:, None] == 1, x[..., 0], x[..., 1]) + 0.5 * x[..., 1]
-    assert learned(as_configured("gc_lstm", 5, 2, crop=30), zscored(x), truth, steps=40, rate=1e-2) > 0.9

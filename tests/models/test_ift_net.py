@@ -19,11 +19,6 @@ def test_channels_attend_to_channels_of_their_head():
     torch.testing.assert_close(layer(x)[0], layer.output(torch.cat(heads, dim=1)))
 
 
-def test_channel_attention_is_the_same_for_a_scan_played_twice():
-    layer, x = _ChannelAttention(6, 2), 3 * torch.randn(1, 9, 6)
-    torch.testing.assert_close(layer(torch.cat([x, x], dim=1))[:, :9], layer(x))
-
-
 def test_keys_and_values_over_time_are_half_as_many():
     torch.manual_seed(0)
     layer, x = _TimeAttention(6, 2, kernel=3, reduction=2).eval(), torch.randn(1, 9, 6)

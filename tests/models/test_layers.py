@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bolt.models.layers import BatchNorm, Dropout, EncoderLayer, at_positions, attention, dropout, multihead
+from bolt.models.layers import BatchNorm, Dropout, EncoderLayer, attention, dropout, multihead
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("p", "dtype"), [(0.1, torch.float32), (0.5, torch.float64), (0.9, torch.bfloat16)])
 def test_share_and_scale(p, dtype):
     torch.manual_seed(0)
     x = torch.full((37, 1013), 2.0, dtype=dtype)
@@ -33,18 +32,6 @@ def test_nothing_is_dropped_in_evaluation_or_at_zero():
     x = torch.randn(5, 7)
     assert torch.equal(Dropout(0.5).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
-
-
-@pytest.mark.parametrize(("n", "expected"), [(2, [0, 1]), (3, [0, 1, 2]), (8, [0, 1, 2, 0, 1, 2, 0, 1])])
-def test_positions_repeat_after_the_last_that_was_learned(n, expected):
-    assert at_positions(torch.arange(3.0)[:, None], n)[:, 0].tolist() == expected
-
-
-def test_dropout_of_attention_is_for_training():
-    torch.manual_seed(0)
-    q, k, v = torch.randn(3, 1, 5, 8)
-    assert torch.equal(attention(q, k, v, 2), attention(q, k, v, 2))
-    assert not torch.equal(attention(q, k, v, 2, dropout=0.5), attention(q, k, v, 2))
 
 
 NEARLY_NONE = 1e-9

@@ -1,34 +1,10 @@
-"""LSTM and meanMLP: sizes, equations, and what they can and cannot learn."""
+"""LSTM and meanMLP: equations, and what they can and cannot learn."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from tests.models.recurrent import as_configured, learned, size, zscored
-
-
-@pytest.mark.parametrize(
-    ("name", "n_rois", "n_classes", "parameters"),
-    [
-        ("meanmlp", 400, 2, 64_802),
-        ("meanmlp", 400, 7, 65_607),
-        ("meanmlp", 116, 2, 19_362),
-        ("lstm", 400, 2, 55_618),
-        ("lstm", 116, 2, 19_266),
-    ],
-)
-def test_sizes(name, n_rois, n_classes, parameters):
-    assert size(as_configured(name, n_rois, n_classes)) == parameters
-
-
-@pytest.mark.parametrize("name", ["meanmlp", "lstm"])
-@pytest.mark.parametrize(("batch", "time", "n_rois", "n_classes"), [(1, 1, 5, 2), (3, 40, 7, 1), (2, 250, 116, 7)])
-def test_shapes(name, batch, time, n_rois, n_classes):
-    out = as_configured(name, n_rois, n_classes)(torch.randn(batch, time, n_rois))
-    assert out.logits.shape == (batch, n_classes)
-    assert out.cls.shape[0] == batch
-    assert out.losses == {}
+from tests.models.recurrent import as_configured, learned, zscored
 
 
 def test_meanmlp_is_the_mean_of_the_logits_of_single_volumes_in_any_order():

@@ -36,15 +36,15 @@ def numbered(n_lines, seed=0):
     return torch.randint(-(2**33), 2**33, (n_lines, 4), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("dropped", [0, 1, 6554, 2**15, 2**16 - 1])
 @pytest.mark.parametrize(("n_lines", "n_groups"), SIZES)
 @pytest.mark.parametrize("level", supported() or [pytest.param("", marks=pytest.mark.skip("there is no library"))])
-def test_the_library_equals_torch_bit_for_bit(chosen, level, n_lines, n_groups, dropped):
+def test_the_library_equals_torch_bit_for_bit(chosen, level, n_lines, n_groups):
     chosen(level)
-    arguments = numbered(n_lines), n_groups, dropped, 2**63 - 12345
-    kept = masks.kept_of_lines(*arguments)
-    assert kept.shape == (n_lines, 8 * n_groups)
-    assert torch.equal(kept, masks.in_torch(*arguments))
+    for dropped in (0, 1, 6554, 2**15, 2**16 - 1):
+        arguments = numbered(n_lines), n_groups, dropped, 2**63 - 12345
+        kept = masks.kept_of_lines(*arguments)
+        assert kept.shape == (n_lines, 8 * n_groups)
+        assert torch.equal(kept, masks.in_torch(*arguments))
 
 
 @pytest.mark.parametrize("dropped", [0, 6554, 2**16 - 1])

@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from bolt.config import load_dataset, load_model
-from bolt.datasets.phantom.dataset import CLASSES, simulate_series
 from bolt.io.errors import ConfigError
-from bolt.io.files import read_json, read_table
 from bolt.models import layers
 from bolt.models.attention.fused import FusedWindowAttention
 from bolt.models.attention.windows import windows_of
 from bolt.models.bolt import BolT, from_reference
 from bolt.models.registry import create_model
-from bolt.training.outputs import Training
-from bolt.training.runner import train_folds
-from tests.caches import dataset, pack, scan_table, split
-from tests.phantoms import TINY
-from tests.shared import shared_file
+from tests.models.test_bolt import GEOMETRY, reference
 
 RECIPE = load_model("bolt_published")
+GIVEN = {"window_size": "window", "num_heads": "n_heads"}
 
 
 def test_the_recipe_computes_what_the_published_code_computes() -> None:
     """Its settings, but for sizes, with the weights of the stored case, give the published logits and CLS tokens."""
-    archive = np.load(shared_file("parity/bolt_small.npz"))
-    weights = {key.removeprefix("param/"): torch.tensor(archive[key]) for key in archive if key.startswith("param/")}
-    sizes = {"n_heads": int(archive["heads"]), "head_dim": int(archive["head_dim"])}
-    window, stride, fringe = int(archive["window_size"]), int(archive["stride"]), archive["fringe"].tolist()
-    loaded = from_reference(
-        weights,
-        window_size=window,
-        stride=stride,
-        fringe=fringe,
-        num_heads=sizes["n_heads"],
-        head_dim=sizes["head_dim"],
-    )
-    x = torch.tensor(archive["input_BRT"]).transpose(1, 2)
-    sizes |= {"window": window, "stride": stride, "fringe": fringe, "n_blocks": len(fringe)}
-    model = create_model("bolt", x.shape[2], archive["logits"].shape[1], **RECIPE.hyper | sizes).to(x.dtype).eval()
-    model.load_state_dict(loaded.state_dict())
+    archive, weights, x = reference()
+    sizes = {GIVEN.get(key, key): value for key, value in GEOMETRY.items()}
+    model = create_model("bolt", x.shape[2], archive["logits"].shape[1], **RECIPE.hyper | sizes | {"n_blocks": 3})
+    model.to(x.dtype).eval().load_state_dict(from_reference(weights, **GEOMETRY).state_dict())
     out = model(x)
     np.testing.assert_allclose(out.logits.detach(), archive["logits"], atol=1e-5)
     np.testing.assert_allclose(out.cls.detach(), archive["cls"], atol=1e-5)
@@ -66,22 +47,25 @@ def test_crops_and_batches_of_the_published_code(name: str, crop: int, batch_siz
     assert (as_trained.crop, model.training.batch_size) == (crop, batch_size)
 
 
-def attention(before: bool, p: float = 0.1) -> tuple[FusedWindowAttention, Tensor]:
+WINDOWS = windows_of((20,), 10, 5, "drop", "local")
+
+
+def attention(before: bool, p: float) -> tuple[FusedWindowAttention, Tensor]:
     """FW-MSA with stride 5 in windows of 10, so that a token has up to two; weights are 0, so that outputs are 1."""
     module = FusedWindowAttention(6, 2, 3, 10, 5, p, dropout_before_fusion=before).train()
     nn.init.zeros_(module.output.weight)
     nn.init.ones_(module.output.bias)
-    return module, torch.randn(windows_of((20,), 10, 5, "drop", "local").n_cls + 20, 6)
+    return module, torch.randn(WINDOWS.n_cls + 20, 6)
 
 
 def test_masks_are_drawn_for_each_window_before_fusion() -> None:
     """The output before dropout is 1, so the result is 1 / (1 - p) times the mean of a token's masks."""
-    windows, p = windows_of((20,), 10, 5, "drop", "local"), 0.5
+    p = 0.5
     times = torch.tensor([1] * 3 + [1] * 5 + [2] * 10 + [1] * 5)  # 3 CLS tokens, 20 volumes
     for before in (False, True):
         module, tokens = attention(before, p)
         torch.manual_seed(0)
-        draws = torch.stack([module(tokens, windows) for _ in range(1000)]).detach() * (1 - p)
+        draws = torch.stack([module(tokens, WINDOWS) for _ in range(1000)]).detach() * (1 - p)
         seen = [sorted(draws[:, times == n].round(decimals=4).unique().tolist()) for n in (1, 2)]
         assert seen == [[0, 1], [0, 0.5, 1]] if before else seen == [[0, 1], [0, 1]]
         masks = torch.where(times == 1, 1, 2 if before else 1)  # independent masks per entry
@@ -123,19 +107,3 @@ def test_without_chance_both_places_of_dropout_agree(lengths: tuple[int, ...], m
 def test_dropout_before_fusion_needs_a_cls_token_per_window(kind: dict) -> None:
     with pytest.raises(ConfigError, match="'dropout_before_fusion' must be false"):
         BolT(8, 2, dropout_before_fusion=True, **kind)
-
-
-def test_the_recipe_trains_on_the_phantom(tmp_path: Path) -> None:
-    """At its own size, for a few epochs, with all its other settings."""
-    people, simulated = simulate_series(12, TINY)
-    scans = scan_table([CLASSES[person.positive] for person in people])
-    cache, folds = pack(tmp_path, [each.values for each in simulated], scans), split(tmp_path, scans, 4)
-    model = RECIPE.model_copy(update={"training": RECIPE.training.model_copy(update={"epochs": 4, "warmup_epochs": 1})})
-    out = tmp_path / "out"
-    (error,) = train_folds(cache, folds, model, dataset(CLASSES, 30), [Training(0, 0, out)], device="cpu")
-    assert error is None
-    history, predictions = read_table(out / "history.tsv"), read_table(out / "predictions.tsv")
-    assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0]
-    assert sorted(predictions["scan_id"]) == sorted(scans["scan_id"])
-    settings = read_json(out / "checkpoint.json")
-    assert settings["n_rois"] == simulated[0].values.shape[1] and settings["model"]["hyper"] == RECIPE.hyper

@@ -7,10 +7,9 @@ import pytest
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
-from bolt.io.errors import ConfigError
 from bolt.models.registry import create_model
 from bolt.models.ridge import PENALTIES
-from tests.models.test_svm import made_up
+from tests.models.test_svm import check_moderate, made_up, together_and_apart
 
 
 def fitted(n_classes, penalty=None, n=80, **data):
@@ -43,25 +42,13 @@ def test_the_penalty_grows_with_the_noise():
 
 
 def test_probabilities_of_noise_stay_moderate():
-    random = np.random.default_rng(1)
-    features, labels = random.standard_normal((100, 400)).astype(np.float32), np.arange(100) % 2
-    model = create_model("ridge", 29, 2, penalty=PENALTIES[0])
-    model.fit(features, labels, np.arange(100))
-    assert (model.probabilities(features).argmax(1) == labels).all()  # overfitted
-    chance = model.probabilities(random.standard_normal((200, 400)).astype(np.float32))
-    assert 0.4 < chance.mean() < 0.6 and chance.max() < 0.75
+    check_moderate(create_model("ridge", 29, 2, penalty=PENALTIES[0]))
 
 
 def test_subjects_do_not_straddle_the_inner_split():
     """Scans of a subject are alike: if they were split, a small penalty would seem best for labels of chance."""
-    random = np.random.default_rng(0)
-    people = random.standard_normal((60, 400))
-    features = np.repeat(people, 4, axis=0) + 0.05 * random.standard_normal((240, 400))
-    labels, groups = np.repeat(np.arange(60) % 2, 4), np.repeat(np.arange(60), 4)
-    together, apart = create_model("ridge", 29, 2), create_model("ridge", 29, 2)
-    together.fit(features.astype(np.float32), labels, groups)
-    apart.fit(features.astype(np.float32), labels, np.arange(240))
-    assert together.state()["penalty"] > 10 * apart.state()["penalty"]
+    together, apart = together_and_apart("ridge", n_people=60, scans=4)
+    assert together["penalty"] > 10 * apart["penalty"]
 
 
 def test_too_few_groups_keep_the_neutral_penalty(caplog):
@@ -69,9 +56,3 @@ def test_too_few_groups_keep_the_neutral_penalty(caplog):
     model = create_model("ridge", 25, 2)
     model.fit(features, labels, labels)
     assert model.state()["penalty"] == 1 and model.state()["temperature"] == 1 and "not calibrated" in caplog.text
-
-
-@pytest.mark.parametrize("penalty", [0, -1.0])
-def test_a_penalty_that_is_none_is_refused(penalty):
-    with pytest.raises(ConfigError, match="must be above 0"):
-        create_model("ridge", 25, 2, penalty=float(penalty))

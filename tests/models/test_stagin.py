@@ -7,49 +7,25 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bolt.io.errors import ConfigError, DataError
 from bolt.models import stagin
-from bolt.models.registry import create_model
 from bolt.models.stagin import similarity
-from tests.models.recurrent import as_configured, learned, size, zscored
+from tests.models.recurrent import as_configured
 
 
-@pytest.mark.parametrize(
-    ("n_rois", "n_classes", "parameters"), [(400, 2, 1_209_804), (400, 7, 1_212_384), (116, 2, 917_852)]
-)
-def test_sizes(n_rois, n_classes, parameters):
-    assert size(as_configured("stagin", n_rois, n_classes)) == parameters
-
-
-@pytest.mark.parametrize(("batch", "time", "n_rois", "n_classes"), [(1, 50, 2, 2), (3, 61, 7, 1), (1, 120, 30, 7)])
-def test_shapes(batch, time, n_rois, n_classes):
-    out = as_configured("stagin", n_rois, n_classes)(torch.randn(batch, time, n_rois))
-    assert out.logits.shape == (batch, n_classes)
-    assert out.cls.shape == (batch, 4, 128)
-
-
-@pytest.mark.parametrize(
-    ("length", "windows"), [(50, 1), (52, 1), (53, 2), (100, 17), (150, 34), (600, 184), (1200, 384)]
-)
+@pytest.mark.parametrize(("length", "windows"), [(50, 1), (52, 1), (53, 2), (1200, 384)])
 def test_windows(length, windows):
     starts = list(as_configured("stagin", 5, 2).window_starts(length))
-    assert len(starts) == windows
-    assert starts == list(range(0, 3 * windows, 3))
-    assert starts[-1] + 50 <= length
+    assert starts == list(range(0, 3 * windows, 3)) and starts[-1] + 50 <= length
 
 
 @pytest.mark.parametrize("n_rois", [5, 20, 53])
 def test_edges_are_the_correlations_above_the_percentile_of_their_window(n_rois):
     model, x = as_configured("stagin", n_rois, 2), torch.randn(2, 61, n_rois)
-    edges = model.adjacency(x).numpy()
-    assert edges.shape == (2, 4, n_rois, n_rois)
-    for scan, scan_edges in zip(x.numpy(), edges, strict=True):
+    for scan, scan_edges in zip(x.numpy(), model.adjacency(x).numpy(), strict=True):
         for start, window_edges in zip((0, 3, 6, 9), scan_edges, strict=True):
             fc = np.corrcoef(scan[start : start + 50].T)
             expected = (fc > np.percentile(fc, 70)) | np.eye(n_rois, dtype=bool)
             np.testing.assert_array_equal(window_edges, expected)
-    if n_rois > 20:
-        np.testing.assert_allclose(edges.mean((2, 3)), 0.3, atol=2 / n_rois**2)
 
 
 def test_a_constant_roi_is_its_own_neighbour_alone():
@@ -133,30 +109,3 @@ def test_gradients_are_the_same_if_inner_products_are_kept(monkeypatch):
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert len(recomputed) == 4
     assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
-
-
-def test_a_training_batch_of_one_scan_with_one_window():
-    model = as_configured("stagin", 6, 2).train()
-    out = model(torch.randn(1, model.min_length, 6))
-    (out.logits.sum() + out.losses["orthogonality"]).backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-def test_refusals():
-    with pytest.raises(DataError, match="the scan has 49 volumes, but the model needs at least 50"):
-        as_configured("stagin", 5, 2)(torch.randn(1, 49, 5))
-    with pytest.raises(ConfigError, match="attention heads do not divide a hidden size of 128"):
-        create_model("stagin", 5, 2, n_heads=3)
-    with pytest.raises(ConfigError, match="'density' must be above 0 and below 1"):
-        create_model("stagin", 5, 2, density=1.0)
-
-
-def test_it_learns_connectivity():
-    """One half of the ROIs shares a signal, or the other."""
-    torch.manual_seed(1)
-    truth = (torch.arange(48) % 2)[:, None, None]
-    x, shared = torch.randn(48, 53, 8), torch.randn(48, 53, 1)
-    x[..., :4] += truth * shared
-    x[..., 4:] += (1 - truth) * shared
-    model = as_configured("stagin", 8, 2, hidden=32, n_layers=2)
-    assert learned(model, zscored(x), truth.flatten(), steps=50) > 0.9

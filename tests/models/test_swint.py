@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bolt.models import swint
 from bolt.models.swint import SwinT
 from tests.models.transformers import attended
 
@@ -59,29 +58,9 @@ def test_equals_full_attention_under_a_mask(time):
 
 
 def test_the_mask_by_hand_is_the_originals():
-    groups = [sorted(map(int, row.nonzero()[:, 0])) for row in rolled(10, 4, 2)]
-    assert groups[0] == groups[1] == [0, 1]
-    assert groups[2] == groups[5] == [2, 3, 4, 5]
-    assert groups[9] == [6, 7, 8, 9]
-    plain = [sorted(map(int, row.nonzero()[:, 0])) for row in rolled(10, 4, 0)]
-    assert plain[8] == plain[9] == [8, 9]
-
-
-def test_what_padding_holds_does_not_matter(monkeypatch):
-    model, x = tiny(), torch.randn(2, 17, 5)
-    expected = model(x).logits
-    monkeypatch.setattr(swint, "pad", lambda tensor, sizes: functional.pad(tensor, sizes, value=1e3))
-    torch.testing.assert_close(model(x).logits, expected)
-
-
-def test_reach_grows_with_shifted_windows():
-    model, x = tiny(), torch.randn(1, 24, 5)
-    tokens = model.projection(x).detach().requires_grad_()
-    model.blocks[0](tokens)[0, 0].sum().backward()
-    assert tokens.grad[0].abs().sum(1).nonzero()[:, 0].tolist() == list(range(6))
-    tokens = model.projection(x).detach().requires_grad_()
-    model.blocks[1](model.blocks[0](tokens))[0, 3].sum().backward()
-    assert tokens.grad[0].abs().sum(1).nonzero()[:, 0].tolist() == list(range(12))
+    seen = [row.nonzero()[:, 0].tolist() for row in rolled(10, 4, 2)]
+    assert [seen[0], seen[2], seen[5], seen[9]] == [[0, 1], [2, 3, 4, 5], [2, 3, 4, 5], [6, 7, 8, 9]]
+    assert rolled(10, 4, 0)[8].nonzero()[:, 0].tolist() == [8, 9]
 
 
 def test_heads_of_another_size():

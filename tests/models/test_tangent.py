@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from nilearn.connectome import ConnectivityMeasure
 
-from bolt.io.errors import ConfigError
 from bolt.models.registry import create_model
 from bolt.models.tangent import SHRINKAGES, _Given
 from bolt.series.connectivity import connectivity
@@ -46,12 +44,6 @@ def test_rois_that_are_constant_or_alike_are_no_obstacle():
     model = create_model("tangent", N_ROIS, 2)
     model.fit(features, labels, np.arange(len(labels)))
     assert np.isfinite(model.probabilities(features)).all()
-
-
-@pytest.mark.parametrize("shrinkage", [0.0, 1.0, -0.1, 2.0])
-def test_a_shrinkage_without_a_tangent_space_is_refused(shrinkage):
-    with pytest.raises(ConfigError, match="shrinkage"):
-        create_model("tangent", N_ROIS, 2, shrinkage=shrinkage)
 
 
 def test_the_shrinkage_with_the_least_error_on_held_out_training_scans_is_chosen():
