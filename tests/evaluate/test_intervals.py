@@ -1,7 +1,5 @@
 """Intervals against scipy, published examples and worked-out numbers, and their coverage where the truth is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,61 +8,61 @@ from scipy import stats
 from bolt.evaluate.areas import area_interval, area_variance
 from bolt.evaluate.intervals import FEWEST_GROUPS, intervals
 from bolt.evaluate.metrics import by_fold, fold_metrics
-from bolt.evaluate.shares import clopper_pearson, effective_n
+from bolt.evaluate.shares import clopper_pearson, share_intervals
 from bolt.evaluate.units import Units, variance_of_sum
 
 CLASSES = ["control", "patient"]
 NOTHING = pytest.approx((np.nan, np.nan), nan_ok=True)
 
 
-def table(right: np.ndarray, label: np.ndarray | None = None, per_group: int = 1, folds: int = 1) -> pd.DataFrame:
+def table(right, label=None, per_group=1, folds=1):
     """Return predictions of two classes that are right or wrong, as given."""
     n = len(right)
-    label = np.arange(n) // per_group % 2 if label is None else label
-    predicted = np.where(right, label, 1 - label)
-    random = np.random.default_rng(0)
-    p = np.clip(0.5 + (predicted - 0.5) * random.uniform(0.1, 1, n), 0, 1)
     group = np.arange(n) // per_group
+    label = group % 2 if label is None else label
+    predicted = np.where(right, label, 1 - label)
+    p = np.clip(0.5 + (predicted - 0.5) * np.random.default_rng(0).uniform(0.1, 1, n), 0, 1)
     columns = {"scan_id": np.arange(n), "group": group, "fold": group // 2 % folds, "seed": 0}
     columns |= {"label": np.array(CLASSES)[label], "predicted": np.array(CLASSES)[predicted]}
     return pd.DataFrame(columns | {"p_control": 1 - p, "p_patient": p})
 
 
-def of(predictions: pd.DataFrame, *, over_folds: bool = False) -> dict[str, tuple[float, float]]:
+def of(predictions, *, over_folds=False):
     return intervals(predictions, CLASSES, over_folds=over_folds, draws=50)
 
 
+def units(n, group=None, fold=None):
+    none = np.zeros(n, int)
+    return Units(np.arange(n), np.arange(n) if group is None else group, none if fold is None else fold, none)
+
+
+def exact(right, n):
+    return stats.binomtest(int(right), int(n)).proportion_ci(method="exact")
+
+
 @pytest.mark.parametrize(("right", "n"), [(8, 8), (0, 8), (7, 8), (31, 40), (400, 871)])
-def test_independent_scans_have_the_exact_interval(right: int, n: int) -> None:
-    expected = stats.binomtest(right, n).proportion_ci(method="exact")
-    assert clopper_pearson(right / n, n) == pytest.approx(tuple(expected))
-    found = of(table(np.arange(n) < right))["accuracy"]
-    assert found == pytest.approx(tuple(expected), abs=1e-9)
+def test_independent_scans_have_the_exact_interval(right, n):
+    assert clopper_pearson(right / n, n) == pytest.approx(tuple(exact(right, n)))
+    assert of(table(np.arange(n) < right))["accuracy"] == pytest.approx(tuple(exact(right, n)), abs=1e-9)
 
 
-def test_recall_and_precision_are_shares_of_the_scans_of_a_class() -> None:
+def test_recall_and_precision_are_shares_of_a_class_and_balanced_accuracy_combines_the_classes():
     label = np.repeat([1, 0], [12, 20])
     right = np.arange(32) % 12 < 9  # 9 of 12 patients, 17 of 20 controls: 9 of 12 who are called patients
     found = of(table(right, label))
-    assert found["recall"] == pytest.approx(tuple(stats.binomtest(9, 12).proportion_ci(method="exact")))
-    called = 9 + int((~right[12:]).sum())
-    assert found["precision"] == pytest.approx(tuple(stats.binomtest(9, called).proportion_ci(method="exact")))
-
-
-def test_balanced_accuracy_combines_the_intervals_of_its_classes() -> None:
-    label = np.repeat([1, 0], [12, 20])
-    right = np.arange(32) % 12 < 9
-    ends = [stats.binomtest(int(right[label == k].sum()), int((label == k).sum())) for k in (0, 1)]
-    values = np.array([end.statistic for end in ends])
-    lows, highs = np.array([tuple(end.proportion_ci(method="exact")) for end in ends]).T
+    assert found["recall"] == pytest.approx(tuple(exact(9, 12)))
+    assert found["precision"] == pytest.approx(tuple(exact(9, 9 + (~right[12:]).sum())))
+    counts = [(right[label == k].sum(), (label == k).sum()) for k in (0, 1)]
+    values = np.array([hits / n for hits, n in counts])
+    lows, highs = np.array([exact(*count) for count in counts]).T
     low = values.mean() - np.sqrt(((values - lows) ** 2).sum()) / 2
     high = values.mean() + np.sqrt(((highs - values) ** 2).sum()) / 2
-    assert of(table(right, label))["balanced_accuracy"] == pytest.approx((low, high))
+    assert found["balanced_accuracy"] == pytest.approx((low, high))
     perfect = of(table(np.ones(32, bool), label))["balanced_accuracy"]
     assert 0.8 < perfect[0] < 0.9 and perfect[1] == 1
 
 
-def test_scans_of_a_group_that_are_all_right_count_once() -> None:
+def test_scans_of_a_group_that_are_all_right_count_once():
     assert of(table(np.ones(32, bool), per_group=4))["accuracy"] == pytest.approx(clopper_pearson(1, 8))
     alike = np.repeat(np.arange(8) < 6, 4)  # two of eight subjects are always wrong
     alone, between = 0.75 * 0.25 / 31, 0.75 * 0.25 / 7  # variances of the mean of 32 scans, and of 8 subjects
@@ -74,13 +72,7 @@ def test_scans_of_a_group_that_are_all_right_count_once() -> None:
     assert of(table(scattered, per_group=4))["accuracy"] == pytest.approx(clopper_pearson(0.75, 32))
 
 
-def test_more_groups_than_one_never_count_as_more_scans() -> None:
-    units = Units(np.arange(12), np.arange(12) // 3, np.zeros(12, int), np.zeros(12, int))
-    weight, right = np.full(12, 1 / 12), np.array([1.0, 1, 0] * 4)
-    assert effective_n(2 / 3, weight, weight * (right - 2 / 3), units, np.arange(12)) == pytest.approx(12)
-
-
-def test_variance_between_groups_and_seeds_is_that_of_a_random_effects_model() -> None:
+def test_variance_between_groups_and_seeds_is_that_of_a_random_effects_model():
     """Of 40 groups and 5 seeds with effects of variance 1 and 0.25, the mean has 1 / 40 + 0.25 / 5, and a residual."""
     random = np.random.default_rng(0)
     group, seed = np.divmod(np.arange(200), 5)
@@ -91,43 +83,38 @@ def test_variance_between_groups_and_seeds_is_that_of_a_random_effects_model() -
     assert np.mean(found) == pytest.approx(1 / 40 + 0.25 / 5 + 2 / 200, rel=0.07)  # which counts twice
 
 
-def test_the_score_interval_of_an_auc_by_hand() -> None:
+def test_the_score_interval_of_an_auc_by_hand():
     """Where AUC 1 of five against five scans ends: (1 - a)² = z² V(a)."""
-    found = of(table(np.ones(10, bool)))["auc"]
-    low, high = found
-    assert high == 1
+    low, high = of(table(np.ones(10, bool)))["auc"]
+    assert high == 1 and 0.6 < low < 0.7
     assert (1 - low) ** 2 == pytest.approx(stats.norm.ppf(0.975) ** 2 * area_variance(low, 5.0, 5.0))
     assert area_variance(0.5, 1.0, 1.0) == pytest.approx(0.25)  # of one pair: that of a coin
-    assert 0.6 < low < 0.7
-    mirrored = of(table(np.zeros(10, bool)))["auc"]
-    assert mirrored == pytest.approx((0, 1 - low))
+    assert of(table(np.zeros(10, bool)))["auc"] == pytest.approx((0, 1 - low))
 
 
-def test_scans_are_compared_within_folds_and_seeds_alone() -> None:
+def test_scans_are_compared_within_folds_and_seeds_alone():
     """Scores of another model's scale change neither the AUC nor its interval."""
-    random = np.random.default_rng(0)
-    truth, score = np.arange(60) % 2, random.normal(size=60) + np.arange(60) % 2
-    fold = np.arange(60) // 2 % 3
-    units = Units(np.arange(60), np.arange(60), fold, np.zeros(60, int))
-    shifted = score + 10 * fold
+    truth, fold = np.arange(60) % 2, np.arange(60) // 2 % 3
+    score = np.random.default_rng(0).normal(size=60) + truth
     for over_folds in (True, False):
-        found, moved = (area_interval(truth, np.c_[-x, x], [1], units, over_folds) for x in (score, shifted))
+        found, moved = (
+            area_interval(truth, np.c_[-x, x], [1], units(60, fold=fold), over_folds)
+            for x in (score, score + 10 * fold)
+        )
         assert found == moved and 0.5 < found[0] < found[1] < 1
 
 
-def test_ends_enclose_the_values_of_the_tables() -> None:
-    random = np.random.default_rng(1)
-    predictions = table(random.random(120) < 0.7, per_group=3, folds=5)
+def test_ends_enclose_the_values_of_the_tables():
+    predictions = table(np.random.default_rng(1).random(120) < 0.7, per_group=3, folds=5)
     pooled, means = fold_metrics(predictions, CLASSES), by_fold(predictions, CLASSES).mean()
     for over_folds, values in ((False, pooled), (True, means)):
         for metric, (low, high) in of(predictions, over_folds=over_folds).items():
             assert low < values[metric] < high, metric
 
 
-def test_bootstrap_percentiles_are_further_out_with_few_groups() -> None:
+def test_bootstrap_percentiles_are_further_out_with_few_groups():
     """The expanded percentile interval of a mean is as wide as its t interval, if losses are normal."""
-    random = np.random.default_rng(0)
-    truth = random.normal(0, 10, 8)
+    truth = np.random.default_rng(0).normal(0, 10, 8)
     errors = np.array([3.0, 4, 5, 6, 6, 7, 8, 9])
     numbers = pd.DataFrame({"scan_id": range(8), "group": range(8), "label": truth, "predicted": truth + errors})
     low, high = intervals(numbers, None, over_folds=False, draws=20_000)["mae"]
@@ -135,50 +122,48 @@ def test_bootstrap_percentiles_are_further_out_with_few_groups() -> None:
     assert (low, high) == pytest.approx(expected, abs=0.15) and high - low > 3  # percentiles 2.5 and 97.5: 2.6
 
 
-def test_too_few_groups_have_no_interval() -> None:
-    n = FEWEST_GROUPS
-    enough = of(table(np.arange(n) > 0))
+def test_too_few_groups_have_no_interval():
+    enough = of(table(np.arange(FEWEST_GROUPS) > 0))
     assert np.isfinite(enough["accuracy"]).all() and enough["auc"] == NOTHING  # three of each class
-    few = of(table(np.arange(4 * (n - 1)) > 0, per_group=4))
+    few = of(table(np.arange(4 * (FEWEST_GROUPS - 1)) > 0, per_group=4))
     assert all(ends == NOTHING for ends in few.values())
     one_class = of(table(np.arange(30) > 4, np.ones(30, int)))
     assert one_class["auc"] == NOTHING and np.isfinite(one_class["recall"]).all()
 
 
-def test_three_classes_have_intervals_at_the_edge_too() -> None:
-    classes = ["a", "b", "c"]
+def test_three_classes_have_intervals_at_the_edge_too():
     label = np.arange(30) % 3
-    predictions = pd.DataFrame({"scan_id": range(30), "group": range(30), "label": np.array(classes)[label]})
-    predictions["predicted"] = predictions["label"]
-    predictions[[f"p_{c}" for c in classes]] = np.eye(3)[label] * 0.8 + 0.1 * (1 - np.eye(3)[label])
-    found = intervals(predictions, classes, over_folds=False, draws=50)
+    predictions = pd.DataFrame({"scan_id": range(30), "group": range(30), "label": np.array(list("abc"))[label]})
+    predictions[["p_a", "p_b", "p_c"]] = np.eye(3)[label] * 0.8 + 0.1 * (1 - np.eye(3)[label])
+    right, never = predictions.assign(predicted=predictions["label"]), predictions.assign(predicted="a")
+    found = intervals(right, list("abc"), over_folds=False, draws=50)
     for metric in ("recall", "precision", "balanced_accuracy", "auc"):
         assert 0.7 < found[metric][0] < 0.97 and found[metric][1] == 1, metric
     assert found["recall"] == found["balanced_accuracy"]
-    never = predictions.assign(predicted="a")  # the precision of a class that was never predicted is 0 by definition
-    low, high = intervals(never, classes, over_folds=False, draws=50)["precision"]
-    ends = stats.binomtest(10, 30).proportion_ci(method="exact")
-    assert (low, high) == pytest.approx((ends.low / 3, ends.high / 3))
+    # the precision of a class that was never predicted is 0 by definition
+    found = intervals(never, list("abc"), over_folds=False, draws=50)["precision"]
+    assert found == pytest.approx(tuple(np.array(exact(10, 30)) / 3))
 
 
 @pytest.mark.parametrize(("truth", "n", "per_group"), [(0.9, 8, 1), (0.97, 20, 1), (0.75, 20, 4), (0.9, 8, 4)])
-def test_accuracy_misses_the_truth_as_rarely_as_promised(truth: float, n: int, per_group: int) -> None:
+def test_accuracy_misses_the_truth_as_rarely_as_promised(truth, n, per_group):
     random, missed = np.random.default_rng(0), 0
+    group = np.arange(n * per_group) // per_group
     for _ in range(200):
         share = random.beta(truth, 1 - truth, n) if per_group > 1 else np.full(n, truth)  # within groups: .5
-        right = random.random(n * per_group) < np.repeat(share, per_group)
-        low, high = of(table(right, per_group=per_group))["accuracy"]
+        right = random.random(n * per_group) < share[group]
+        predicted = np.where(right, group % 2, 1 - group % 2)
+        low, high = share_intervals(group % 2, predicted, [1], units(len(group), group), False)["accuracy"]
         missed += not low <= truth <= high
     assert missed <= 20  # of 200; the bootstrap misses 0.9 in 44 % with eight scans
 
 
 @pytest.mark.parametrize(("truth", "n"), [(0.5, 10), (0.95, 10), (0.75, 20)])
-def test_the_auc_misses_the_truth_as_rarely_as_promised(truth: float, n: int) -> None:
+def test_the_auc_misses_the_truth_as_rarely_as_promised(truth, n):
     random, missed = np.random.default_rng(0), 0
     label = np.arange(n) % 2
-    units = Units(np.arange(n), np.arange(n), np.zeros(n, int), np.zeros(n, int))
     for _ in range(300):
         score = random.normal(size=n) + label * stats.norm.ppf(truth) * np.sqrt(2)
-        low, high = area_interval(label, np.c_[-score, score], [1], units, False)
+        low, high = area_interval(label, np.c_[-score, score], [1], units(n), False)
         missed += not low <= truth <= high
     assert missed <= 25

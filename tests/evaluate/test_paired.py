@@ -1,7 +1,5 @@
 """Paired tests against scipy, numbers worked out by hand, and what they must do under the null."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,16 +10,14 @@ from bolt.evaluate.paired import NO_SPREAD, TESTS, compare, compare_all, correct
 CLASSES = ["control", "patient"]
 
 
-def made_up(skill: float, seed: int, n: int = 120, folds: int = 10, scans_each: int = 1) -> pd.DataFrame:
-    """Simulate the predictions of all folds: `scans_each` per group, each tested once; same labels for all seeds."""
+def made_up(skill, seed, n=120, folds=10):
+    """Simulate the predictions of all folds: a scan per group, each tested once; same labels for all seeds."""
     random = np.random.default_rng(seed)
-    groups = np.repeat(np.arange(n), scans_each)
-    truth = groups % 2
-    logit = skill * (2 * truth - 1) + random.logistic(size=len(groups))
-    p = 1 / (1 + np.exp(-logit))
-    names = [f"g{g:03d}-{i}" for i, g in enumerate(groups)]
-    table = pd.DataFrame({"scan_id": names, "group": groups.astype(str), "label": np.array(CLASSES)[truth], "seed": 0})
-    table["predicted"], table["p_control"], table["p_patient"] = np.array(CLASSES)[(p > 0.5).astype(int)], 1 - p, p
+    groups, truth = np.arange(n), np.arange(n) % 2
+    p = 1 / (1 + np.exp(-skill * (2 * truth - 1) - random.logistic(size=n)))
+    table = pd.DataFrame({"scan_id": [f"g{g:03d}-0" for g in groups], "group": groups.astype(str), "seed": 0})
+    table = table.assign(label=np.array(CLASSES)[truth], predicted=np.array(CLASSES)[(p > 0.5).astype(int)])
+    table = table.assign(p_control=1 - p, p_patient=p)
     parts = []
     for fold in range(folds):
         place = (groups // 2 - fold) % folds
@@ -29,55 +25,45 @@ def made_up(skill: float, seed: int, n: int = 120, folds: int = 10, scans_each: 
     return pd.concat(parts, ignore_index=True)
 
 
+GOOD, BAD = made_up(1.5, 1), made_up(0.5, 2)
+
+
 @pytest.mark.parametrize("n", [6, 10, 13])
-def test_signed_ranks_are_scipys(n: int) -> None:
+def test_signed_ranks_are_scipys(n):
     d = np.random.default_rng(n).normal(0.3, 1, n)
     assert wilcoxon(d) == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
     assert wilcoxon(-d) == wilcoxon(d)
 
 
-def test_signed_ranks_of_ties_try_all_signs() -> None:
+def test_signed_ranks_of_ties_try_all_signs():
     assert wilcoxon(np.full(6, 0.1)) == pytest.approx(2 / 2**6)
     # ranks 2 2 2 4 5.5 5.5; the sum of signed ranks is 10: sums of |x| >= 10 counted over all 64 signs
     d = np.array([1.0, -1.0, 1.0, 2.0, 3.0, -3.0])
     ranks = np.array([2, 2, 2, 4, 5.5, 5.5])
     sums = [abs(sum(r if i >> k & 1 else -r for k, r in enumerate(ranks))) for i in range(64)]
     assert wilcoxon(d) == pytest.approx(np.mean(np.array(sums) >= abs((ranks * np.sign(d)).sum())))
+    assert np.isnan(wilcoxon(np.ones(5))) and wilcoxon(np.zeros(6)) == 1  # five folds are not testable
 
 
-def test_five_folds_are_not_testable_by_ranks() -> None:
-    assert np.isnan(wilcoxon(np.ones(5)))
-    assert wilcoxon(np.zeros(6)) == 1
-
-
-def test_corrected_t_by_hand_and_without_overlap_as_scipy() -> None:
+def test_corrected_t_by_hand_and_without_overlap_as_scipy():
     d = np.array([0.02, 0.05, -0.01, 0.04])  # mean 0.025, variance 0.0007
     t = 0.025 / np.sqrt((1 / 4 + 1 / 8) * 0.0007)
-    assert corrected_t(d, 1 / 8) == pytest.approx(2 * stats.t.sf(t, 3))
+    assert [corrected_t(x, 1 / 8) for x in (d, -d)] == pytest.approx([2 * stats.t.sf(t, 3)] * 2)
     assert corrected_t(d, 0.0) == pytest.approx(stats.ttest_1samp(d, 0).pvalue)
-    assert corrected_t(d, 1 / 8) > corrected_t(d, 0.0)
-    assert corrected_t(-d, 1 / 8) == pytest.approx(corrected_t(d, 1 / 8))
-
-
-def test_corrected_t_of_equal_differences_is_not_certainty() -> None:
+    # equal differences are not certainty
     assert corrected_t(np.zeros(10), 0.1) == 1
     assert np.isnan(corrected_t(np.full(10, 0.1), 0.1)) and np.isnan(corrected_t(np.array([0.1]), 0.1))
 
 
-def test_sign_flips_agree_with_the_sign_test() -> None:
+def test_sign_flips_agree_with_the_sign_test_and_are_never_certain():
     """Of 20 subjects that only one model classifies correctly, 16 are the reference's (McNemar's exact test)."""
     d = np.array([1.0] * 16 + [-1.0] * 4 + [0.0] * 100)
     assert sign_flip(d, draws=20_000) == pytest.approx(stats.binomtest(16, 20).pvalue, rel=0.2)
-    assert sign_flip(d) == sign_flip(d)
-    assert sign_flip(d) == pytest.approx(sign_flip(-d), rel=0.2)
+    assert sign_flip(d) == sign_flip(d) == pytest.approx(sign_flip(-d), rel=0.2)
+    assert sign_flip(np.ones(200), draws=99) == 0.01 and sign_flip(np.zeros(5)) == 1
 
 
-def test_sign_flips_are_never_certain() -> None:
-    assert sign_flip(np.ones(200), draws=99) == 0.01
-    assert sign_flip(np.zeros(5)) == 1
-
-
-def test_p_of_sign_flips_is_uniform_under_the_null() -> None:
+def test_p_of_sign_flips_is_uniform_under_the_null():
     random = np.random.default_rng(0)
     p = [sign_flip(random.normal(size=40), draws=199, seed=i) for i in range(300)]
     assert stats.kstest(p, "uniform").pvalue > 0.01
@@ -86,16 +72,8 @@ def test_p_of_sign_flips_is_uniform_under_the_null() -> None:
     assert np.mean(np.array(biased) <= 0.05) > 0.7
 
 
-def test_equal_rows_have_p_1() -> None:
-    table = made_up(1.0, 0)
-    for row in compare(table, table, CLASSES):
-        assert row["difference"] == 0 and row["wilcoxon_p"] == 1 and row["corrected_t_p"] == 1
-    assert compare(table, table, CLASSES)[0]["permutation_p"] == 1
-
-
-def test_a_difference_without_spread_is_said_to_have_no_t_test() -> None:
-    right = made_up(9.0, 1)
-    right["predicted"] = right["label"]
+def test_a_difference_without_spread_is_said_to_have_no_t_test():
+    right = GOOD.assign(predicted=GOOD["label"])
     flipped = {"control": "patient", "patient": "control"}
     wrong = right.assign(predicted=right["label"].map(flipped), p_control=right["p_patient"])
     accuracy = compare(right, wrong, CLASSES)[0]
@@ -103,85 +81,64 @@ def test_a_difference_without_spread_is_said_to_have_no_t_test() -> None:
     assert NO_SPREAD not in compare(right[right["fold"] == 0], wrong, CLASSES)[0]["note"]
 
 
-def test_swapping_rows_turns_the_difference_and_keeps_p() -> None:
-    good, bad = made_up(1.5, 1), made_up(0.5, 2)
-    for one, other in zip(compare(good, bad, CLASSES), compare(bad, good, CLASSES), strict=True):
+def test_swapping_rows_turns_the_difference_and_keeps_p():
+    rows = compare(GOOD, BAD, CLASSES)
+    for one, other in zip(rows, compare(BAD, GOOD, CLASSES), strict=True):
         assert one["difference"] == pytest.approx(-other["difference"])
         for test in ("wilcoxon_p", "corrected_t_p"):
             assert one[test] == pytest.approx(other[test])
-    accuracy = compare(good, bad, CLASSES)[0]
+    accuracy = rows[0]
     assert accuracy["pooled_difference"] > 0.1 and accuracy["permutation_p"] < 0.01
     assert accuracy["wilcoxon_p"] < accuracy["corrected_t_p"]  # corrected for the overlap of training sets
     assert (accuracy["n_folds"], accuracy["n_scans"], accuracy["n_groups"]) == (10, 120, 120)
+    right = [(t.label == t.predicted).groupby(t.fold).mean() for t in (t[t.role == "test"] for t in (GOOD, BAD))]
+    # the ratio is that of the test to the training scans
+    assert accuracy["corrected_t_p"] == pytest.approx(corrected_t((right[0] - right[1]).to_numpy(), 12 / 96))
 
 
-def test_ratio_is_that_of_the_test_to_the_training_scans() -> None:
-    good, bad = made_up(1.5, 1), made_up(0.5, 2)
-    tests = [t[t.role == "test"] for t in (good, bad)]
-    right = [(t.label == t.predicted).groupby(t.fold).mean() for t in tests]
-    d = (right[0] - right[1]).to_numpy()
-    assert compare(good, bad, CLASSES)[0]["corrected_t_p"] == pytest.approx(corrected_t(d, 12 / 96))
+def test_only_what_both_predicted_enters():
+    row = compare(GOOD, BAD[(BAD.fold < 4) & (BAD.scan_id != "g000-0")], CLASSES)[0]
+    assert (row["n_folds"], row["n_scans"]) == (4, 47)
+    assert np.isnan(row["wilcoxon_p"]) and "4 of at least 6" in row["note"]
+    nothing = compare(GOOD[GOOD.fold < 4], BAD[BAD.fold > 5], CLASSES)[0]
+    assert nothing["note"] == "no fold that both finished" and "permutation_p" not in nothing
 
 
-def test_only_what_both_predicted_enters() -> None:
-    good, bad = made_up(1.5, 1), made_up(0.5, 2)
-    fewer = bad[(bad.fold < 4) & (bad.scan_id != "g000-0")]
-    rows = compare(good, fewer, CLASSES)
-    assert (rows[0]["n_folds"], rows[0]["n_scans"]) == (4, 47)
-    assert np.isnan(rows[0]["wilcoxon_p"]) and "4 of at least 6" in rows[0]["note"]
-    nothing = compare(good[good.fold < 4], bad[bad.fold > 5], CLASSES)
-    assert nothing[0]["note"] == "no fold that both finished" and "permutation_p" not in nothing[0]
-
-
-def test_scans_of_a_family_are_flipped_together() -> None:
+def test_scans_of_a_family_are_flipped_together():
     """Ten equal scans of a subject are not ten subjects."""
     once = [made_up(skill, seed, n=40) for skill, seed in ((1.2, 5), (0.4, 6))]
-    tenfold = [
-        pd.concat([table.assign(scan_id=table.scan_id + f"-{i}") for i in range(10)], ignore_index=True)
-        for table in once
-    ]
-    alone = tenfold[0].assign(group=tenfold[0].scan_id), tenfold[1].assign(group=tenfold[1].scan_id)
+    tenfold = [pd.concat([t.assign(scan_id=t.scan_id + f"-{i}") for i in range(10)], ignore_index=True) for t in once]
+    alone = [table.assign(group=table.scan_id) for table in tenfold]
     single, together, apart = (compare(*pair, CLASSES)[0]["permutation_p"] for pair in (once, tenfold, alone))
-    assert together == pytest.approx(single, rel=0.15)
-    assert apart < 0.2 * together
+    assert together == pytest.approx(single, rel=0.15) and apart < 0.2 * together
 
 
-def test_seeds_of_a_fold_are_averaged() -> None:
-    good, bad = made_up(1.5, 1), made_up(0.5, 2)
-    both = pd.concat([good, made_up(1.5, 3).assign(seed=1)], ignore_index=True)
-    others = pd.concat([bad, made_up(0.5, 4).assign(seed=1)], ignore_index=True)
-    row = compare(both, others, CLASSES)[0]
+def test_seeds_of_a_fold_are_averaged():
+    again = made_up(1.5, 3), made_up(0.5, 4)
+    both = (
+        pd.concat([t, other.assign(seed=1)], ignore_index=True) for t, other in zip((GOOD, BAD), again, strict=True)
+    )
+    row, first, second = (compare(*pair, CLASSES)[0] for pair in (both, (GOOD, BAD), again))
     assert (row["n_folds"], row["n_scans"]) == (10, 120)
-    first, second = compare(good, bad, CLASSES)[0], compare(made_up(1.5, 3), made_up(0.5, 4), CLASSES)[0]
-    assert row["difference"] == pytest.approx((first["difference"] + second["difference"]) / 2)
-    assert row["pooled_difference"] == pytest.approx((first["pooled_difference"] + second["pooled_difference"]) / 2)
+    for name in ("difference", "pooled_difference"):
+        assert row[name] == pytest.approx((first[name] + second[name]) / 2)
 
 
-def test_every_test_is_corrected_for_the_rows_of_its_metric() -> None:
-    rows = {"BolT": made_up(1.5, 1), "a": made_up(0.5, 2), "b": made_up(1.0, 3), "c": made_up(1.5, 4)}
-    table = compare_all(rows, "BolT", CLASSES)
+def test_every_test_is_corrected_for_the_rows_of_its_metric():
+    table = compare_all({"BolT": GOOD, "a": BAD, "b": made_up(1.0, 3), "c": made_up(1.5, 4)}, "BolT", CLASSES)
     assert table["row"].unique().tolist() == ["a", "b", "c"]
     own = table[table.metric == "accuracy"]
     for test in TESTS:
         p, corrected = own[test].to_numpy(), own[f"{test}_holm"].to_numpy()
-        assert corrected.min() == pytest.approx(min(1, 3 * p.min()))
-        assert (corrected >= p).all()
+        assert corrected.min() == pytest.approx(min(1, 3 * p.min())) and (corrected >= p).all()
     of_scans = table["metric"].isin(["accuracy", "brier", "log_loss"])
     assert (table["permutation_p"].notna() == of_scans).all()
 
 
-def test_numbers_are_compared_by_their_errors() -> None:
-    random = np.random.default_rng(0)
-    near, far = (made_up(1, 0).drop(columns=["p_control", "p_patient"]) for _ in range(2))
-    truth = near["group"].astype(float)
-    near["label"], far["label"] = truth, truth
-    near["predicted"], far["predicted"] = (
-        truth + random.normal(0, 5, len(truth)),
-        truth + random.normal(0, 30, len(truth)),
-    )
+def test_numbers_are_compared_by_their_errors():
+    random, truth = np.random.default_rng(0), GOOD["group"].astype(float)
+    near, far = (GOOD.assign(label=truth, predicted=truth + random.normal(0, sd, len(truth))) for sd in (5, 30))
     found = {row["metric"]: row for row in compare(near, far, None)}
-    assert (
-        found["mae"]["difference"] == pytest.approx(found["mae"]["pooled_difference"])
-        and found["mae"]["difference"] < 0
-    )
-    assert found["mae"]["permutation_p"] < 0.01 and found["r"]["difference"] > 0
+    mae = found["mae"]
+    assert mae["difference"] == pytest.approx(mae["pooled_difference"]) and mae["difference"] < 0
+    assert mae["permutation_p"] < 0.01 and found["r"]["difference"] > 0

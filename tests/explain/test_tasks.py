@@ -1,7 +1,5 @@
 """Importance over the course of a task: times of the acquisition, events, and whether importance lies there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,6 @@ from scipy import stats
 from scipy.ndimage import gaussian_filter1d
 
 from bolt.config import Explain
-from bolt.datasets.hcp_files import write_events
 from bolt.explain.courses import Course, alignment, event_mask, kinds_of, read_events, transitions
 from bolt.explain.tasks import event_masks, write_tasks
 from bolt.explain.weights import UNTRAINED, read_importance, write_importance
@@ -23,26 +20,24 @@ N = 40
 TEXT = ("class", "task", "run", "trial_type")
 
 
-def events(*rows: tuple[float, float, str]) -> pd.DataFrame:
+def events(*rows):
     return pd.DataFrame(rows, columns=["onset", "duration", "trial_type"])
 
 
-def test_tables_of_events(tmp_path: Path) -> None:
+def test_tables_of_events(tmp_path):
     path = tmp_path / "events.tsv"
     path.write_text("onset\tduration\ttrial_type\tx\n9\tn/a\tgo\t1\n3.5\t2\t007\t1\n5\t1\tn/a\t1\n")
     table = read_events(path)
     assert table.to_dict("list") == {"onset": [3.5, 9], "duration": [2, 0], "trial_type": ["007", "go"]}
     path.write_text("onset\n1\n")
     assert read_events(path).to_dict("records") == [{"onset": 1, "duration": 0, "trial_type": "event"}]
-    path.write_text("time\n1\n")
-    with pytest.raises(DataError, match="'onset' is missing"):
-        read_events(path)
-    path.write_text("onset\tduration\nnow\t1\n")
-    with pytest.raises(DataError, match="not numbers"):
-        read_events(path)
+    for text, said in (("time\n1\n", "'onset' is missing"), ("onset\tduration\nnow\t1\n", "not numbers")):
+        path.write_text(text)
+        with pytest.raises(DataError, match=said):
+            read_events(path)
 
 
-def test_a_volume_is_in_the_event_in_which_its_middle_lies() -> None:
+def test_a_volume_is_in_the_event_in_which_its_middle_lies():
     table = events((4, 6, "a"), (20, 0, "a"), (0, 4, "b"))
     assert np.flatnonzero(event_mask(table, "a", 15, TR)).tolist() == [2, 3, 4, 10]  # at least one TR
     assert np.flatnonzero(event_mask(table, "a", 15, TR, shift=5)).tolist() == [4, 5, 6, 12]
@@ -50,39 +45,15 @@ def test_a_volume_is_in_the_event_in_which_its_middle_lies() -> None:
     assert np.flatnonzero(transitions(events((4, 20, "a")), 20, TR)).tolist() == [4, 5, 14, 15]
 
 
-def test_kinds_within_longer_ones_and_rare_ones_say_nothing_new() -> None:
+def test_kinds_within_longer_ones_and_rare_ones_say_nothing_new():
+    common = (0, 20, "block"), (30, 4, "cue")
     scans = [
-        events((0, 20, "block"), (4, 2, "trial"), (12, 2, "trial"), (30, 4, "cue")),
-        events((0, 20, "block"), (6, 2, "trial"), (30, 4, "cue")),
-        events((0, 20, "block"), (30, 4, "cue"), (40, 9, "error")),
+        events(*common, (4, 2, "trial"), (12, 2, "trial")),
+        events(*common, (6, 2, "trial")),
+        events(*common, (40, 9, "error")),
     ]
-    names = ["block", "trial", "cue", "error"]
-    masks = {kind: np.stack([event_mask(one, kind, N, TR) for one in scans]) for kind in names}
+    masks = {k: np.stack([event_mask(one, k, N, TR) for one in scans]) for k in ("block", "trial", "cue", "error")}
     assert kinds_of(scans, masks) == ["block", "cue"]
-
-
-def test_alignment_is_found_where_it_is_and_not_where_it_is_not() -> None:
-    random = np.random.default_rng(0)
-    mask = np.zeros((6, 60), bool)
-    mask[:, [7, 8, 9, 31, 32, 50]] = True
-    noise = random.uniform(0.8, 1.2, mask.shape)
-    planted = noise + mask
-    found = alignment(planted / planted.mean(axis=1, keepdims=True), mask)
-    assert found["ratio"] > 1.6 and found["p"] == pytest.approx(1 / 60)
-    assert found["share_of_time"] == pytest.approx(0.1) and found["n_scans"] == 6
-    assert found["share_of_importance"] == pytest.approx(0.1 * found["ratio"])
-    none = alignment(noise / noise.mean(axis=1, keepdims=True), mask)
-    assert abs(none["ratio"] - 1) < 0.1 and none["p"] > 0.05
-    avoided = alignment((2 - mask) / (2 - mask).mean(axis=1, keepdims=True), mask)
-    assert avoided["ratio"] < 0.6 and avoided["p"] == pytest.approx(1 / 60)
-
-
-def test_volumes_that_are_not_there_are_left_out_of_the_alignment() -> None:
-    weights, mask = np.ones((2, 20)), np.zeros((2, 20), bool)
-    mask[:, :4] = True
-    weights[:, :2] = np.nan
-    found = alignment(weights, mask)
-    assert found["share_of_time"] == pytest.approx(2 / 18) and found["ratio"] == pytest.approx(1)
 
 
 class Cache:
@@ -90,48 +61,43 @@ class Cache:
 
     n_rois = 3
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
+        paths = [str(folder / f"s{i}_events.tsv") for i in range(4)]
+        for i, path in enumerate(paths):  # 'own' comes at another time in each scan
+            table = events((8, 10, "block"), (30 + 8 * i, 4, "own"), (60, 10, "block"))
+            table.to_csv(path, sep="\t", index=False)
         names = [f"s{i}" for i in range(6)]
-        paths = []
-        for name in names[:4]:
-            path = folder / f"{name}_events.tsv"
-            jitter = int(name[1]) * 8  # 'own' comes at another time in each scan
-            events((8, 10, "block"), (30 + jitter, 4, "own"), (60, 10, "block")).to_csv(path, sep="\t", index=False)
-            paths.append(str(path))
         self.index = pd.DataFrame({"scan_id": names, "label": ["move"] * 4 + ["rest"] * 2, "task": ["move"] * 6})
         self.index = self.index.assign(run=np.nan, tr=TR, events=[*paths, np.nan, np.nan])
-        self.arrays = [np.full((N - 2, 3), i, np.float32) + np.arange(N - 2)[:, None] for i in range(6)]
 
-    def series(self, i: int) -> np.ndarray:
-        return self.arrays[i]
+    def series(self, i):
+        return np.full((N - 2, 3), i, np.float32) + np.arange(N - 2)[:, None]
 
 
-def run_of(folder: Path, cache: Cache) -> Path:
-    """Two folds; the weights of a scan where it is not tested are nonsense that must not be read."""
+@pytest.fixture
+def made(tmp_path):
+    """A cache and two folds; the weights of a scan where it is not tested are nonsense that must not be read."""
+    cache, run = Cache(tmp_path), tmp_path / "run"
     for fold in (0, 1):
         roles = ["test" if i % 2 == fold else "train" for i in range(6)]
-        weights = []
-        for i, role in enumerate(roles):
-            own = np.full(N - 2, 1.0 + i)
-            own[[2, 3]] *= 3  # volumes 4 and 5 of the acquisition: 8 to 12 s
-            weights.append(own if role == "test" else np.full(N - 2, 99.0))
+        weights = np.full((6, N - 2), 99.0)
+        for i in range(fold, 6, 2):
+            weights[i] = 1 + i
+            weights[i, [2, 3]] *= 3  # volumes 4 and 5 of the acquisition: 8 to 12 s
         table = pd.DataFrame({"scan_id": cache.index["scan_id"], "role": roles, "predicted": "move"})
-        write_importance(table, weights, folder / f"fold-{fold}")
-        tested = table[table["role"] == "test"]
-        write_importance(tested, [np.full(N - 2, 0.7)] * len(tested), folder / f"fold-{fold}", UNTRAINED)
-        write_status(folder / f"fold-{fold}/status.json", "ok", "train")
-    return folder
+        write_importance(table, list(weights), run / f"fold-{fold}")
+        write_importance(table[table["role"] == "test"], [np.full(N - 2, 0.7)] * 3, run / f"fold-{fold}", UNTRAINED)
+        write_status(run / f"fold-{fold}/status.json", "ok", "train")
+    return cache, run
 
 
-def dropped(scan: str, rows: int) -> np.ndarray:
-    return np.arange(2, rows + 2)
+def write(made, out, folds=(0, 1), **settings):
+    write_tasks(*made, folds, out, Explain(**settings), lambda scan, rows: np.arange(2, rows + 2))
 
 
-def test_tables_of_a_task(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    run = run_of(tmp_path / "run", cache)
+def test_tables_of_a_task(made, tmp_path):
     out = tmp_path / "out"
-    write_tasks(cache, run, [0, 1, 2], out, Explain(), dropped)
+    write(made, out, folds=[0, 1, 2])
     curve = read_table(out / "tasks.tsv", text=TEXT)
     assert set(curve["class"]) == {"move"} and curve["n_scans"].tolist() == [4] * (N - 2)
     assert curve["volume"].iloc[0] == 2 and curve["time"].iloc[0] == 4
@@ -140,10 +106,9 @@ def test_tables_of_a_task(tmp_path: Path) -> None:
     np.testing.assert_allclose(curve["low"], curve["high"], atol=1e-6)
     assert curve["sd"].max() == pytest.approx(0, abs=1e-6)  # scans count alike, whatever the size of their weights
     np.testing.assert_allclose(curve["untrained"], 1, atol=1e-6)
-    blocks = read_table(out / "tasks_blocks.tsv", text=TEXT)
-    assert blocks.loc[blocks["trial_type"] == "block", "share"].unique().tolist() == [1]
-    assert blocks.loc[blocks["trial_type"] == "own", "share"].max() == 0.25
-    assert blocks.loc[blocks["trial_type"] == "block", "volume"].tolist() == [*range(4, 9), *range(30, 35)]
+    blocks = read_table(out / "tasks_blocks.tsv", text=TEXT).set_index("trial_type")
+    assert blocks.loc["block", "share"].unique().tolist() == [1] and blocks.loc["own", "share"].max() == 0.25
+    assert blocks.loc["block", "volume"].tolist() == [*range(4, 9), *range(30, 35)]
     aligned = read_table(out / "tasks_alignment.tsv", text=TEXT).set_index("trial_type")
     assert aligned.index.tolist() == ["block", "own", "4 to 8 s after a start or end"]
     assert aligned.loc["block", "ratio"] == pytest.approx((2 * 3 + 8) / 10 / mean)
@@ -155,66 +120,58 @@ def test_tables_of_a_task(tmp_path: Path) -> None:
     assert read_json(out / "tasks_series.json")["class"] == "move"
 
 
-def test_the_interval_is_that_of_the_mean(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    run = run_of(tmp_path / "run", cache)
+def test_the_interval_is_that_of_the_mean(made, tmp_path):
+    cache, run = made
     table, weights = read_importance(run / "fold-0")
     weights[0][:] = np.random.default_rng(0).uniform(1, 2, N - 2)
     write_importance(table, weights, run / "fold-0")
-    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+    write(made, tmp_path)
     row = read_table(tmp_path / "tasks.tsv").iloc[10]
     relative = [own[10] / own.mean() for own in (weights[0], *[read_importance(run / "fold-1")[1][1]] * 3)]
     low, high = stats.t.interval(0.95, 3, np.mean(relative), stats.sem(relative))
     assert (row["low"], row["high"]) == pytest.approx((low, high), rel=1e-4)
     cache.index.loc[2, "events"] = np.nan
-    write_tasks(cache, run, [0], tmp_path, Explain(), dropped)
+    write(made, tmp_path, [0])
     assert read_table(tmp_path / "tasks.tsv")["low"].isna().all()  # one scan has no interval
 
 
-def test_events_are_moved_and_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cache = Cache(tmp_path)
-    run = run_of(tmp_path / "run", cache)
-    write_tasks(cache, run, [0], tmp_path, Explain(hrf_shift=5, trial_types=["block"]), dropped)
+def test_events_are_moved_and_chosen(made, tmp_path, caplog):
+    write(made, tmp_path, [0], hrf_shift=5, trial_types=["block"])
     blocks = read_table(tmp_path / "tasks_blocks.tsv", text=TEXT)
     assert set(blocks["trial_type"]) == {"block"} and blocks["volume"].iloc[0] == 6
     assert (tmp_path / "tasks_series.npy").is_file() and (tmp_path / "tasks_series.json").is_file()
     (tmp_path / "tasks.tsv").unlink()
-    write_tasks(cache, run, [0], tmp_path, Explain(masked_task="WM"), dropped)
+    write(made, tmp_path, [0], masked_task="WM")
     assert "'WM' (move)" in caplog.text and len(read_table(tmp_path / "tasks.tsv"))
     assert not list(tmp_path.glob("tasks_series.*"))  # the earlier call's
     with pytest.raises(DataError, match="no fold of this run"):
-        write_tasks(cache, run, [5], tmp_path, Explain(), dropped)
+        write(made, tmp_path, [5])
 
 
-def test_odd_scans_are_left_out_and_rest_leaves_empty_tables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cache = Cache(tmp_path)
-    run = run_of(tmp_path / "run", cache)
+def test_odd_scans_are_left_out_and_rest_leaves_empty_tables(made, tmp_path, caplog):
+    cache, run = made
     cache.index.loc[3, "tr"] = 3.0
     Path(cache.index["events"][2]).write_text("nonsense\n")
-    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+    write(made, tmp_path)
     assert set(read_table(tmp_path / "tasks.tsv")["n_scans"]) == {2}
     assert "1 scans with another repetition time" in caplog.text and "s2 is used without its events" in caplog.text
+    for path in run.glob(f"fold-*/{UNTRAINED}.*"):
+        path.unlink()
+    with pytest.raises(DataError, match="s0 under untrained models is missing"):
+        write(made, tmp_path)
     cache.index["events"] = np.nan
-    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+    write(made, tmp_path)  # rest needs none
     for name in ("tasks", "tasks_blocks", "tasks_alignment"):
         assert read_table(tmp_path / f"{name}.tsv").empty
     assert not (tmp_path / "tasks_series.npy").exists()
 
 
-def test_onsets_as_hcp_keeps_them(tmp_path: Path) -> None:
-    from tests.fake_hcp import ONSETS
-
-    for name, text in ONSETS["EMOTION"].items():
-        (tmp_path / f"{name}.txt").write_text(text)
-    written = write_events(tmp_path, tmp_path / "events.tsv")
-    table = read_events(str(written))
-    assert table["trial_type"].tolist() == ["neut", "fear", "fear"]
-    masks = {kind: event_mask(table, kind, 176, 0.72)[None] for kind in ("fear", "neut")}
-    assert kinds_of([table], masks) == ["neut", "fear"]
-    assert [int(masks[kind].sum()) for kind in ("fear", "neut")] == [50, 25]  # 18 s of 0.72 s each
+def at_the_ends(n):
+    """Importance that falls at both ends of a scan, as of any model."""
+    return 1 - 0.6 * np.exp(-np.arange(n) / 8) - 0.6 * np.exp(-np.arange(n)[::-1] / 8)
 
 
-def test_smooth_curves_that_all_scans_share_make_no_finding_by_themselves() -> None:
+def test_smooth_curves_that_all_scans_share_make_no_finding_by_themselves():
     """Blocks at fixed places, curves as smooth as BOLD, the same course in all scans and less at both ends."""
     found = []
     for seed in range(120):
@@ -230,10 +187,9 @@ def test_smooth_curves_that_all_scans_share_make_no_finding_by_themselves() -> N
     assert np.mean(np.array(found) < 0.5) > 0.25  # and it is a test, not a wall
 
 
-def test_the_alignment_is_that_of_every_shift_computed_one_by_one() -> None:
+def test_the_alignment_is_that_of_every_shift_computed_one_by_one():
     """Scans of several lengths: at some shifts, all events of a scan are at volumes that it lacks."""
-    random = np.random.default_rng(3)
-    weights = random.uniform(0.5, 1.5, (3, 12))
+    weights = np.random.default_rng(3).uniform(0.5, 1.5, (3, 12))
     weights[1, 7:] = weights[2, 4:] = np.nan
     weights /= np.nanmean(weights, axis=1, keepdims=True)
     mask = np.zeros((3, 12), bool)
@@ -244,15 +200,15 @@ def test_the_alignment_is_that_of_every_shift_computed_one_by_one() -> None:
         ratios.append(np.mean([w[m].mean() for w, m in zip(weights, moved, strict=True) if m.any()]))
     assert not (np.roll(mask, 5, axis=1)[2] & np.isfinite(weights[2])).any()
     found = alignment(weights, mask)
-    assert found["ratio"] == pytest.approx(ratios[0])
+    assert found["ratio"] == pytest.approx(ratios[0]) and found["n_scans"] == 3
     assert found["p"] == pytest.approx(np.mean(np.abs(np.array(ratios) - 1) >= abs(ratios[0] - 1) - 1e-9))
     shares = np.array([3 / 12, 2 / 7, 2 / 4])
     inside = [weights[i][mask[i]].mean() for i in range(3)]
     assert found["share_of_time"] == pytest.approx(shares.mean())
-    assert found["share_of_importance"] == pytest.approx((shares * inside).mean()) and found["n_scans"] == 3
+    assert found["share_of_importance"] == pytest.approx((shares * inside).mean())
 
 
-def test_events_of_which_no_scan_has_a_volume_have_no_mask() -> None:
+def test_events_of_which_no_scan_has_a_volume_have_no_mask():
     weights = np.ones((2, 12))
     weights[:, 8:] = np.nan  # dropped
     course = Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
@@ -261,46 +217,26 @@ def test_events_of_which_no_scan_has_a_volume_have_no_mask() -> None:
     assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"early": [0], "late": [7, 8]}
 
 
-def at_the_ends(n: int) -> np.ndarray:
-    """Importance that falls at both ends of a scan, as of any model."""
-    place = np.arange(n)
-    return 1 - 0.6 * np.exp(-place / 8) - 0.6 * np.exp(-place[::-1] / 8)
-
-
-def test_position_in_the_scan_is_no_effect_of_a_task_that_rests_at_both_ends(tmp_path: Path) -> None:
+def test_position_in_the_scan_is_no_effect_of_a_task_that_rests_at_both_ends(made, tmp_path):
     """The shape of untrained models is divided out; what the task adds to it is found."""
-    cache = Cache(tmp_path)
+    cache, run = made
     for path in cache.index["events"].dropna():
         events((12, 56, "block")).to_csv(path, sep="\t", index=False)
-    run, random, during = run_of(tmp_path / "run", cache), np.random.default_rng(0), np.zeros(N - 2)
+    random, during, shape = np.random.default_rng(0), np.zeros(N - 2), at_the_ends(N - 2)
     during[4:32] = 0.5
 
-    def aligned(effect: float) -> pd.Series:
+    def aligned(effect):
         for fold in (0, 1):
             table, _ = read_importance(run / f"fold-{fold}")
-            noisy = [at_the_ends(N - 2) * random.uniform(0.8, 1.2, N - 2) for _ in range(len(table))]
-            write_importance(table, [curve * (1 + effect * during) for curve in noisy], run / f"fold-{fold}")
-            tested = table[table["role"] == "test"]
-            write_importance(tested, [3 * at_the_ends(N - 2)] * len(tested), run / f"fold-{fold}", UNTRAINED)
-        write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
+            noisy = [shape * random.uniform(0.8, 1.2, N - 2) * (1 + effect * during) for _ in range(6)]
+            write_importance(table, noisy, run / f"fold-{fold}")
+            write_importance(table[table["role"] == "test"], [3 * shape] * 3, run / f"fold-{fold}", UNTRAINED)
+        write(made, tmp_path)
         return read_table(tmp_path / "tasks_alignment.tsv", text=TEXT).set_index("trial_type").loc["block"]
 
-    assert aligned(0)["ratio"] == pytest.approx(1, abs=0.03) and aligned(0)["p"] > 0.05
-    assert aligned(1)["ratio"] > 1.05 and aligned(1)["p"] < 0.05
-    usual = at_the_ends(N - 2) / at_the_ends(N - 2).mean()
-    assert aligned(1)["ratio_untrained"] == pytest.approx(usual[4:32].mean(), rel=1e-5)
-    curve = read_table(tmp_path / "tasks.tsv", text=TEXT)
-    shape = at_the_ends(N - 2)
-    np.testing.assert_allclose(curve["untrained"], shape / shape.mean(), rtol=1e-5)
-
-
-def test_results_without_untrained_models_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    run = run_of(tmp_path / "run", cache)
-    for path in run.glob(f"fold-*/{UNTRAINED}.*"):
-        path.unlink()
-    with pytest.raises(DataError, match="s0 under untrained models is missing") as raised:
-        write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)
-    assert "Delete the file" in raised.value.hint
-    cache.index["events"] = np.nan
-    write_tasks(cache, run, [0, 1], tmp_path, Explain(), dropped)  # rest needs none
+    nothing, something = aligned(0), aligned(1)
+    assert nothing["ratio"] == pytest.approx(1, abs=0.03) and nothing["p"] > 0.05
+    assert something["ratio"] > 1.05 and something["p"] < 0.05
+    usual = shape / shape.mean()
+    assert something["ratio_untrained"] == pytest.approx(usual[4:32].mean(), rel=1e-5)
+    np.testing.assert_allclose(read_table(tmp_path / "tasks.tsv", text=TEXT)["untrained"], usual, rtol=1e-5)

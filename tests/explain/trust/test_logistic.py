@@ -1,7 +1,5 @@
 """Regressions that are fitted together are those of scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression

@@ -1,9 +1,6 @@
 """Training on permuted labels: labels move by unit, and the true ones are out of reach."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,21 +16,15 @@ from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split
 
 
-def scans(labels: list[str], per_subject: int = 2, per_group: int = 1, role: str = "train") -> pd.DataFrame:
-    subject = [f"sub-{i:03d}" for i in range(len(labels)) for _ in range(per_subject)]
-    return pd.DataFrame(
-        {
-            "scan_id": [f"{s}_run-{i % per_subject}" for i, s in enumerate(subject)],
-            "subject": subject,
-            "group": [f"g{i // (per_subject * per_group):03d}" for i in range(len(subject))],
-            "label": [label for label in labels for _ in range(per_subject)],
-            "role": role,
-        }
-    )
+def scans(labels, per_subject=2, per_group=1):
+    subject = np.repeat(np.arange(len(labels)), per_subject)
+    names = [f"sub-{i:03d}" for i in subject]
+    table = pd.DataFrame({"subject": names, "group": [f"g{i // per_group:03d}" for i in subject], "role": "train"})
+    return table.assign(scan_id=[f"{s}_run-{i}" for i, s in enumerate(names)], label=np.array(list(labels))[subject])
 
 
-def test_labels_move_by_unit_and_as_many_stay() -> None:
-    table = scans(["a", "b", "b"] * 40)
+def test_labels_move_by_unit_and_as_many_stay():
+    table = scans("abb" * 40)
     moved = permuted_labels(table, 0)
     assert (moved.groupby(table["subject"]).nunique() == 1).all()
     assert moved.value_counts().to_dict() == table["label"].value_counts().to_dict()
@@ -43,28 +34,25 @@ def test_labels_move_by_unit_and_as_many_stay() -> None:
     assert not moved.equals(permuted_labels(table, 1))
 
 
-def test_families_of_one_label_stay_together() -> None:
-    table = scans([label for label in "ab" * 20 for _ in range(3)], per_group=3)
+def test_families_of_one_label_stay_together_and_others_are_taken_apart_but_not_their_subjects():
+    table = scans(np.repeat(list("ab" * 20), 3), per_group=3)
     moved = permuted_labels(table, 0)
     assert (moved.groupby(table["group"]).nunique() == 1).all() and not moved.equals(table["label"])
-
-
-def test_families_of_several_labels_are_taken_apart_but_not_their_subjects() -> None:
-    table = scans(list("ab" * 30), per_group=2)
+    table = scans("ab" * 30, per_group=2)
     moved = permuted_labels(table, 0)
     assert (moved.groupby(table["subject"]).nunique() == 1).all()
-    assert (moved.groupby(table["group"]).nunique() == 2).any() and (moved.groupby(table["group"]).nunique() == 1).any()
+    assert set(moved.groupby(table["group"]).nunique()) == {1, 2}
 
 
-def test_tasks_of_a_subject_are_exchanged_scan_by_scan() -> None:
+def test_tasks_of_a_subject_are_exchanged_scan_by_scan():
     """Exchanged between subjects as a whole, every scan would keep its task."""
-    table = scans(["?"] * 30, per_subject=3).assign(label=["rest", "motor", "language"] * 30)
+    table = scans("?" * 30, per_subject=3).assign(label=["rest", "motor", "language"] * 30)
     assert (permuted_labels(table, 0) == table["label"]).mean() < 0.5
 
 
-def test_roles_do_not_mix_and_test_scans_keep_their_labels() -> None:
-    parts = [scans(["a"] * 10, role="validation"), scans(["a", "b"] * 20, role="train"), scans(["b"] * 6, role="test")]
-    table = pd.concat(parts).reset_index(drop=True)
+def test_roles_do_not_mix_and_test_scans_keep_their_labels():
+    parts = [scans(labels).assign(role=role) for labels, role in (("a" * 10, "validation"), ("ab" * 20, "train"))]
+    table = pd.concat([*parts, scans("b" * 6).assign(role="test")], ignore_index=True)
     table["subject"] = table["group"] = table["scan_id"] = [f"{i:03d}" for i in range(len(table))]
     moved = permuted_labels(table, 3)
     for role, part in table.groupby("role"):
@@ -72,17 +60,13 @@ def test_roles_do_not_mix_and_test_scans_keep_their_labels() -> None:
     assert moved[table["role"] == "test"].equals(table.loc[table["role"] == "test", "label"])
 
 
-MODEL = Model(
-    name="toy",
-    model="bolt",
-    hyper={"hidden": 8, "n_blocks": 1, "n_heads": 2, "head_dim": 4, "window": 6},
-    training=Training(epochs=2, batch_size=4, warmup_epochs=1),
-)
+HYPER = {"hidden": 8, "n_blocks": 1, "n_heads": 2, "head_dim": 4, "window": 6}
+MODEL = Model(name="toy", model="bolt", hyper=HYPER, training=Training(epochs=2, batch_size=4, warmup_epochs=1))
 DATASET = dataset(["no", "yes"], crop=20)
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> tuple[ModelRun, Path]:
+def toy(tmp_path):
     """A run with its cache, whose fold 0 has failed; and the folds."""
     random, table = np.random.default_rng(0), scan_table(["no", "yes"] * 10)
     run, folds = ModelRun(tmp_path / "results", "x", "v", "m", 0), split(tmp_path, table, outer=4)
@@ -93,42 +77,32 @@ def toy(tmp_path: Path) -> tuple[ModelRun, Path]:
     return run, folds
 
 
-def test_no_true_label_of_training_is_left_in_what_is_trained_on(toy: tuple, tmp_path: Path) -> None:
-    run, folds = toy
-    cache = run.cache
-    write_permuted_cache(cache, folds, 1, 0, tmp_path / "out")
-    before, after = (read_table(c / "index.tsv", text=("scan_id", "label")) for c in (cache, tmp_path / "out"))
-    assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.suffix != ".json") == [
-        "index.tsv", "rois.tsv", "series.npy",
-    ]  # fmt: skip
+def test_no_true_label_of_training_is_left_in_what_is_trained_on(toy, tmp_path):
+    (run, folds), out = toy, tmp_path / "out"
+    write_permuted_cache(run.cache, folds, 1, 0, out)
+    before, after = (read_table(c / "index.tsv", text=("scan_id", "label")) for c in (run.cache, out))
+    assert {p.name for p in out.iterdir() if p.suffix != ".json"} == {"index.tsv", "rois.tsv", "series.npy"}
     pd.testing.assert_frame_equal(before.drop(columns="label"), after.drop(columns="label"))
     roles = read_table(folds, text=("scan_id",)).query("fold == 1").set_index("scan_id")["role"]
-    role = before["scan_id"].map(roles)
-    moved = before["label"] != after["label"]
+    role, moved = before["scan_id"].map(roles), before["label"] != after["label"]
     assert moved[role == "train"].any() and not moved[role == "test"].any()
-    np.testing.assert_array_equal(np.load(cache / "series.npy"), np.load(tmp_path / "out" / "series.npy"))
+    np.testing.assert_array_equal(np.load(run.cache / "series.npy"), np.load(out / "series.npy"))
 
 
-def test_a_fold_is_trained_apart_from_the_runs(toy: tuple, tmp_path: Path) -> None:
+def test_a_fold_is_trained_apart_from_the_runs_and_goes_on_where_it_stopped(toy, monkeypatch, every_epoch_saved):
     run, folds = toy
-    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
-    assert read_json(run.permuted / "checkpoint.json")["fold"] == 1
-    assert not (run.permuted / "cache").exists()
+
+    def train():
+        train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
+        return (run.permuted / "checkpoint.safetensors").read_bytes()
+
+    whole = train()
+    assert read_json(run.permuted / "checkpoint.json")["fold"] == 1 and not (run.permuted / "cache").exists()
     learned, true = (read_table(f / "predictions.tsv", text=("label",)) for f in (run.permuted, run.fold(1)))
     same = learned["label"] == true["label"]
     assert same[learned["role"] == "test"].all() and not same.all()
-    first = (run.permuted / "checkpoint.safetensors").read_bytes()
-    assert first != (run.fold(1) / "checkpoint.safetensors").read_bytes()
-    shutil.rmtree(run.permuted)
-    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
-    assert (run.permuted / "checkpoint.safetensors").read_bytes() == first
+    assert whole != (run.fold(1) / "checkpoint.safetensors").read_bytes()
     assert sorted(p.name for p in run.folder.iterdir()) == ["fold-0", "fold-1"]
-
-
-def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch, every_epoch_saved) -> None:
-    run, folds = toy
-    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
-    whole = (run.permuted / "checkpoint.safetensors").read_bytes()
     shutil.rmtree(run.permuted)
     real, calls = Fit._validate, []
 
@@ -140,20 +114,17 @@ def test_an_interrupted_training_goes_on(toy: tuple, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Fit, "_validate", stop)
     with pytest.raises(KeyboardInterrupt):
-        train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
+        train()
     assert (run.permuted / "resume.safetensors").is_file() and not (run.permuted / "cache").exists()
-    train_permuted(run, folds, MODEL, DATASET, fold=1, device="cpu")
-    assert len(calls) == 3  # one epoch was left
-    assert (run.permuted / "checkpoint.safetensors").read_bytes() == whole
+    assert train() == whole and len(calls) == 3  # one epoch was left
 
 
-def test_the_fold_does_not_change_with_what_has_finished() -> None:
-    assert Sanity().fold_of([4, 5, 8]) == Sanity().fold_of([4]) == 4
-    assert Sanity(fold=5).fold_of([4, 5, 8]) == 5
-
-
-def test_a_fold_that_failed_or_is_not_there_is_refused(toy: tuple) -> None:
-    run, folds = toy
+def test_a_fold_that_failed_or_is_not_there_is_refused(toy):
     for fold in (0, 7):
         with pytest.raises(DataError, match=f"fold {fold} of the run has not finished"):
-            train_permuted(run, folds, MODEL, DATASET, fold=fold, device="cpu")
+            train_permuted(*toy, MODEL, DATASET, fold=fold, device="cpu")
+
+
+def test_the_fold_does_not_change_with_what_has_finished():
+    assert Sanity().fold_of([4, 5, 8]) == Sanity().fold_of([4]) == 4
+    assert Sanity(fold=5).fold_of([4, 5, 8]) == 5

@@ -1,7 +1,5 @@
 """Phase-randomised copies keep the spectra and the covariance, and nothing of what happens when."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
