@@ -142,8 +142,7 @@ def test_persons_without_all_tasks_do_not_count_unless_they_are_most():
 def test_what_is_constant_within_persons_is_the_same_in_all_classes():
     scans = tasks()
     words = compare(scans, TASKS).set_index("measure")["words"]
-    same = "is the same in all classes, because these are the same participants."
-    assert words["Sex"] == f"Sex {same}" and words["Age"] == f"Age {same}"
+    assert all(f"{name} is the same in all classes" in words[name] for name in ("Sex", "Age"))
     # site confounded with the task: not constant, and not overlooked
     scanners = scans.assign(site=np.where(scans["label"] == "WM", "new", "old"))
     table = compare(scanners, TASKS).set_index("measure")
@@ -157,8 +156,7 @@ def test_words_do_not_deny_a_plain_imbalance():
     scans = scans.assign(site=None, sex=None, mean_fd=np.nan)
     row = compare(scans, ["control", "patient"]).set_index("measure").loc["Age"]
     assert row.p > 0.05 and row.verdict == "may differ"
-    start = "Age may differ between classes: mean 36.7 (patient) against 28.7 (control) years, Welch p = 0.25; rank"
-    assert row.words.startswith(start) and "rank-biserial r 0.44 [" in row.words
+    assert "mean 36.7 (patient) against 28.7 (control) years, Welch p = 0.25; rank-biserial r 0.44 [" in row.words
     assert row.words.endswith("; the effect is not small, but 12 participants are too few to tell.")
 
 
@@ -180,10 +178,9 @@ def test_numbers_as_labels_have_the_same_three_verdicts():
     scans["age"] += scans["label"]
     table = compare(scans, None).set_index("measure")
     assert table.loc["Age", "words"].startswith("Age is associated with the label: rank correlation 0.")
-    assert table.loc["Sex", "verdict"] == "similar"
-    assert table.loc["Sex", "words"].startswith("Sex is at most weakly associated with the label: median label ")
+    assert table.loc["Sex", "verdict"] == "similar" and "weakly associated" in table.loc["Sex", "words"]
     few = compare(scans.head(12).assign(age=random.normal(size=12)), None).set_index("measure")
-    assert few.loc["Age", "words"].startswith("Age may be associated with the label: rank correlation ")
+    assert "may be associated with the label" in few.loc["Age", "words"]
 
 
 def test_intervals_hold_the_true_effect(monkeypatch):

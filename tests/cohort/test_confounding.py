@@ -15,14 +15,9 @@ CLASSES = ["control", "patient"]
 def cohort(n=200, seed=0, **columns):
     random = np.random.default_rng(seed)
     label = np.array(CLASSES)[np.arange(n) % 2]
-    table = {
-        "subject": [f"s{i}" for i in range(n)],
-        "label": label,
-        "site": random.choice(list("xyz"), n),
-        "sex": random.choice(list("FM"), n),
-        "age": random.uniform(8, 60, n),
-        "mean_fd": random.gamma(2, 0.1, n),
-    }
+    table = {"subject": [f"s{i}" for i in range(n)], "label": label, "site": random.choice(list("xyz"), n)}
+    table |= {"sex": random.choice(list("FM"), n), "age": random.uniform(8, 60, n)}
+    table |= {"mean_fd": random.gamma(2, 0.1, n)}
     return pd.DataFrame(table | {name: make(label, random) for name, make in columns.items()})
 
 
@@ -34,7 +29,7 @@ PLANTED = {
     "Site": ("site", lambda label, random: np.where(random.random(len(label)) < 0.5, label, "z")),
     "Sex": (
         "sex",
-        lambda label, random: np.where(random.random(len(label)) < 0.6, np.where(label == "patient", "M", "F"), "M"),
+        lambda label, random: np.where((random.random(len(label)) < 0.6) & (label != "patient"), "F", "M"),
     ),
     "Age": ("age", lambda label, random: random.normal(30, 8, len(label)) + 8 * (label == "patient")),
     "Head motion": ("mean_fd", lambda label, random: random.gamma(2, 0.1, len(label)) * (1 + (label == "patient"))),
@@ -83,32 +78,28 @@ def test_small_tables_are_judged_exactly():
 def test_many_sites_alone_are_no_effect(monkeypatch):
     """Uncorrected Cramér's V of 40 sites and 200 participants is about 0.45 by chance."""
     monkeypatch.setattr("bolt.cohort.association.N_PERMUTATIONS", 99)
-    effects = [
-        by_measure(cohort(seed=seed, site=lambda label, random: random.integers(0, 40, len(label)).astype(str)))
-        .loc["Site", "effect"]
-        for seed in range(5)
-    ]  # fmt: skip
+    sites = {"site": lambda label, random: random.integers(0, 40, len(label)).astype(str)}
+    effects = [by_measure(cohort(seed=seed, **sites)).loc["Site", "effect"] for seed in range(5)]
     assert np.mean(effects) < 0.15
 
 
 def test_each_participant_is_counted_once():
     scans = cohort(40)
-    thrice = pd.concat(
-        [scans, scans.assign(mean_fd=scans["mean_fd"] + 0.1), scans.assign(mean_fd=scans["mean_fd"] - 0.1)]
-    )
+    thrice = pd.concat([scans.assign(mean_fd=scans["mean_fd"] + more) for more in (0, 0.1, -0.1)])
     pd.testing.assert_frame_equal(compare(scans, CLASSES), compare(thrice, CLASSES))
 
 
 def test_unknown_measures_are_reported():
     scans = cohort(40).assign(site="here", sex=None, age=np.nan)
     table = by_measure(scans)
-    assert table.loc["Site", "words"] == "Site is the same for all participants: here."
-    assert table.loc["Sex", "words"] == "Sex is unknown, so it cannot be compared."
+    assert (
+        "the same for all participants: here" in table.loc["Site", "words"] and "unknown" in table.loc["Sex", "words"]
+    )
     assert table.loc["Age", "n"] == 0 and np.isnan(table.loc["Age", "p"])
     assert table.loc["Head motion", "p"] == table.loc["Head motion", "p_holm"]  # a single test needs no correction
     one_class = cohort(40)
     one_class.loc[one_class["label"] == "patient", "age"] = np.nan
-    assert by_measure(one_class).loc["Age", "words"] == "Age is known for one class only: control."
+    assert "known for one class only: control" in by_measure(one_class).loc["Age", "words"]
 
 
 def test_three_classes_and_numbers():
@@ -127,19 +118,10 @@ def test_head_motion_differs_in_abide():
     table = pd.read_csv(shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv")
     raters = table[["qc_anat_rater_2", "qc_func_rater_2", "qc_anat_rater_3", "qc_func_rater_3"]]
     table = table[(table["FILE_ID"] != "no_filename") & (table["qc_rater_1"] == "OK") & ~(raters == "fail").any(axis=1)]
-    scans = pd.DataFrame(
-        {
-            "subject": table["SUB_ID"].astype(str),
-            "label": table["DX_GROUP"].map({1: "autism", 2: "control"}),
-            "site": table["SITE_ID"],
-            "sex": table["SEX"].map({1: "M", 2: "F"}),
-            "age": table["AGE_AT_SCAN"],
-            "mean_fd": table["func_mean_fd"],
-        }
-    )
+    scans = pd.DataFrame({"subject": table["SUB_ID"].astype(str), "site": table["SITE_ID"]})
+    scans["label"], scans["sex"] = table["DX_GROUP"].map({1: "autism", 2: "control"}), table["SEX"].map(str)
+    scans["age"], scans["mean_fd"] = table["AGE_AT_SCAN"], table["func_mean_fd"]
     tests = by_measure(scans, ["control", "autism"])
     assert len(scans) == 871 and tests.loc["Head motion", "p_holm"] < 0.001
-    assert tests.loc["Head motion", "words"].startswith(
-        "Head motion differs between classes: mean 0.126 (autism) against 0.094 (control) mm, Welch p < 0.001; rank"
-    )
+    assert "mean 0.126 (autism) against 0.094 (control) mm, Welch p < 0.001" in tests.loc["Head motion", "words"]
     assert (tests.drop("Head motion")["p_holm"] > 0.05).all()

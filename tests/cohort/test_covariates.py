@@ -26,9 +26,8 @@ from tests.snake import series_dataset, write_yaml
 from tests.training.test_runner import TEXT, equal, toy_model, weights, write_toy
 
 TABLE = pd.DataFrame({"age": [10.0, 20, np.nan, 30], "sex": ["F", "M", "F", np.nan], "site": ["b", "a", "b", "b"]})
-DATASET = Dataset(
-    name="toy", source="series", path=Path("x"), label="label", classes=["no", "yes"], crop=20, site="site", age="age"
-)
+ABOUT = {"name": "toy", "source": "series", "path": Path("x"), "label": "label", "classes": ["no", "yes"], "crop": 20}
+DATASET = Dataset(**ABOUT, site="site", age="age")
 
 
 class MeanAndOthers(SeriesModel):
@@ -53,11 +52,9 @@ def registered(monkeypatch):
     monkeypatch.setattr("bolt.training.runner.code_fingerprint", lambda *_: "")  # the model has no file
 
 
-def model(*covariates: str, **training: object) -> Model:
+def model(*covariates, **training):
     settings = {"epochs": 30, "batch_size": 3, "warmup_epochs": 2, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
-    return Model(
-        name="toy", model="mean_and_others", covariates=covariates, training=Training(**{**settings, **training})
-    )
+    return Model(name="toy", model="mean_and_others", covariates=covariates, training=Training(**settings | training))
 
 
 # ---- the encoder -----------------------------------------------------------------------------------------------------
@@ -79,12 +76,9 @@ def test_what_is_missing_or_new_is_counted(caplog):
     assert "covariate 'site' of 2 of 3 scans" in caplog.text and "absent from the training scans" in caplog.text
 
 
-def test_a_constant_number_says_nothing():
+def test_a_column_without_variance_or_values():
     encoder = Covariates.fit(pd.DataFrame({"age": [5.0, 5.0]}), ["age"])
     assert encoder.encode(pd.DataFrame({"age": [5.0, 9.0]})).tolist() == [[0], [0]]
-
-
-def test_a_column_without_values():
     with pytest.raises(DataError, match="'age' is missing for all training scans"):
         Covariates.fit(TABLE.assign(age=np.nan), ["age"])
 
@@ -93,31 +87,20 @@ def test_a_column_without_values():
 COLUMNS = ["scan_id", "group", "site", "label", "age", "sex", "offset", "length"]
 
 
-@pytest.mark.parametrize("name", ["label", "diagnosis", "sex"])
-def test_the_label_is_no_covariate(name):
-    label = "sex of the person" if name == "sex" else "diagnosis"
-    dataset = DATASET.model_copy(update={"label": label, "sex": "sex of the person"})
-    with pytest.raises(ConfigError, match=f"'{name}' is the label itself"):
-        check_covariates(model(name), dataset, COLUMNS)
-
-
-def test_unknown_columns_are_named_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"no column 'agee'. Known: site, age, sex, length \(did you mean 'age'\?\)"):
-        check_covariates(model("agee"), DATASET, COLUMNS)
-    with pytest.raises(ConfigError, match="no column 'scan_id'"):
-        check_covariates(model("scan_id"), DATASET, COLUMNS)
-
-
-def test_a_column_that_the_dataset_does_not_fill():
-    with pytest.raises(ConfigError, match="dataset 'toy' has no 'sex'"):
-        check_covariates(model("sex"), DATASET, COLUMNS)
-
-
-def test_a_model_that_takes_none(monkeypatch):
-    monkeypatch.delitem(registry._MODELS, "mean_and_others")
-    monkeypatch.setitem(registry._MODELS, "mean_and_others", type("Plain", (SeriesModel,), {}))
-    with pytest.raises(ConfigError, match="takes none"):
-        check_covariates(model("age"), DATASET, COLUMNS)
+@pytest.mark.parametrize(
+    ("name", "about", "message"),
+    [
+        ("label", {"label": "diagnosis"}, "'label' is the label itself"),
+        ("diagnosis", {"label": "diagnosis"}, "'diagnosis' is the label itself"),
+        ("sex", {"label": "sex of the person", "sex": "sex of the person"}, "'sex' is the label itself"),
+        ("agee", {}, r"no column 'agee'. Known: site, age, sex, length \(did you mean 'age'\?\)"),
+        ("scan_id", {}, "no column 'scan_id'"),
+        ("sex", {}, "dataset 'toy' has no 'sex'"),
+    ],
+)
+def test_what_is_no_covariate(name, about, message):
+    with pytest.raises(ConfigError, match=message):
+        check_covariates(model(name), DATASET.model_copy(update=about), COLUMNS)
 
 
 def test_they_are_checked_before_any_work(tmp_path, monkeypatch):
@@ -130,23 +113,24 @@ def test_they_are_checked_before_any_work(tmp_path, monkeypatch):
         check_names(parse(Config, config, "test"), dataset)
 
 
-def test_named_twice():
-    with pytest.raises(ConfigError, match="'covariates' has duplicate entries"):
-        parse(Model, {"name": "a", "model": "bolt", "covariates": ["age", "age"]}, "test")
-
-
 # ---- in training and prediction --------------------------------------------------------------------------------------
-def with_ages(folder: Path, ages: list[float | None]) -> tuple[Path, Path]:
+def with_ages(folder, ages, change=None):
     """Write the toy dataset with an age per scan; the series of both classes are alike."""
 
     def flatten(series):
         for values in series:
             values -= values.mean(0)
 
-    cache, folds = write_toy(folder, change=flatten)
+    cache, folds = write_toy(folder, change=change or flatten)
     index = pd.read_csv(cache / "index.tsv", sep="\t").assign(age=ages)
     index.to_csv(cache / "index.tsv", sep="\t", index=False, na_rep="n/a")
     return cache, folds
+
+
+def train(toy, model, out):
+    """Train on the first fold; return its predictions."""
+    train_fold(*toy, model, DATASET, fold=1, seed=0, out=out, device="cpu")
+    return read_table(out / "predictions.tsv", text=TEXT)
 
 
 AGES = [20.0, 60.0] * 6
@@ -154,8 +138,7 @@ AGES = [20.0, 60.0] * 6
 
 def test_a_model_learns_from_them_and_predicts_with_them(tmp_path):
     toy = with_ages(tmp_path, AGES)
-    train_fold(*toy, model("age"), DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
-    table = read_table(tmp_path / "run/predictions.tsv", text=TEXT)
+    table = train(toy, model("age"), tmp_path / "run")
     assert (table["label"] == table["predicted"]).all()
     assert read_json(tmp_path / "run/checkpoint.json")["covariates"] == [{"column": "age", "mean": 40, "sd": 20}]
     net, info = load_checkpoint(tmp_path / "run")
@@ -168,8 +151,7 @@ def test_a_model_learns_from_them_and_predicts_with_them(tmp_path):
 def test_bolt_learns_from_them(tmp_path):
     toy = with_ages(tmp_path, AGES)
     with_covariates = toy_model(epochs=20).model_copy(update={"covariates": ["age", "site"]})
-    train_fold(*toy, with_covariates, DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
-    table = read_table(tmp_path / "run/predictions.tsv", text=TEXT)
+    table = train(toy, with_covariates, tmp_path / "run")
     assert (table["label"] == table["predicted"]).all()
     net, info = load_checkpoint(tmp_path / "run")
     assert net.n_covariates == 2 and info["covariates"][1] == {"column": "site", "levels": ["a"]}
@@ -186,8 +168,7 @@ def test_models_with_covariates_are_not_explained(tmp_path, monkeypatch):
 
 def test_test_scans_do_not_touch_the_encoder(tmp_path):
     for name, ages in (("one", AGES), ("two", [*AGES[:10], None, 1e6])):
-        toy = with_ages(tmp_path / name, ages)
-        train_fold(*toy, model("age", epochs=2), DATASET, fold=1, seed=0, out=tmp_path / name / "run", device="cpu")
+        train(with_ages(tmp_path / name, ages), model("age", epochs=2), tmp_path / name / "run")
     assert equal(weights(tmp_path / "one/run"), weights(tmp_path / "two/run"))
     assert read_json(tmp_path / "two/run/checkpoint.json")["covariates"][0]["mean"] == 40
 
@@ -201,24 +182,12 @@ def test_covariates_are_mixed_as_series_are(tmp_path, monkeypatch):
             seen.append((x.double().mean((1, 2)), covariates[:, 0]))
         return real(self, x, covariates)
 
-    monkeypatch.setattr(MeanAndOthers, "forward", forward)
-
     def constant(series):
         for values, age in zip(series, AGES, strict=True):
             values[:] = (age - 40) / 20
 
-    cache, folds = write_toy(tmp_path, change=constant)
-    index = pd.read_csv(cache / "index.tsv", sep="\t").assign(age=AGES)
-    index.to_csv(cache / "index.tsv", sep="\t", index=False)
-    train_fold(cache, folds, model("age", epochs=3, mixup=1.0), DATASET, fold=1, seed=0, out=tmp_path, device="cpu")
+    monkeypatch.setattr(MeanAndOthers, "forward", forward)
+    train(with_ages(tmp_path, AGES, change=constant), model("age", epochs=3, mixup=1.0), tmp_path)
     series, covariates = (torch.cat(part) for part in zip(*seen, strict=True))
     assert (series.abs() < 0.99).any()  # some are mixed with the other age
     torch.testing.assert_close(covariates.double(), series, atol=1e-5, rtol=0)
-
-
-def test_without_covariates_a_model_is_not_told_of_any(tmp_path):
-    toy = write_toy(tmp_path)
-    train_fold(*toy, model(epochs=2), DATASET, fold=1, seed=0, out=tmp_path / "run", device="cpu")
-    assert weights(tmp_path / "run")["linear.weight"].shape == (2, 6)
-    assert read_json(tmp_path / "run/checkpoint.json")["covariates"] == []
-    assert toy_model().covariates == []

@@ -21,8 +21,12 @@ def families() -> pd.DataFrame:
     return scans.assign(group=[f"family-{int(s[4:]) // 8 * 4 + int(s[4:]) % 4}" for s in scans["subject"]])
 
 
-def test_every_scan_of_the_training_side_is_tested_once_and_no_family_straddles(families: pd.DataFrame) -> None:
-    folds = make_folds(families, SETTINGS)
+@pytest.fixture
+def folds(families) -> pd.DataFrame:
+    return make_folds(families, SETTINGS)
+
+
+def test_every_scan_of_the_training_side_is_tested_once_and_no_family_straddles(families, folds) -> None:
     for fold in range(4):
         outer = folds[folds["fold"] == fold]
         inner = make_inner_folds(folds, families, fold, SETTINGS, 3)
@@ -36,8 +40,7 @@ def test_every_scan_of_the_training_side_is_tested_once_and_no_family_straddles(
         assert (counts["A"] / counts.sum(axis=1)).between(0.3, 0.7).all()  # stratified
 
 
-def test_the_split_depends_on_the_fold_and_on_nothing_else(families: pd.DataFrame) -> None:
-    folds = make_folds(families, SETTINGS)
+def test_the_split_depends_on_the_fold_and_on_nothing_else(families, folds) -> None:
     one, again = (make_inner_folds(folds, families.sample(frac=1, random_state=s), 0, SETTINGS, 3) for s in (0, 1))
     pd.testing.assert_frame_equal(one, again)
     other = make_inner_folds(folds, families, 1, SETTINGS, 3)
@@ -45,23 +48,20 @@ def test_the_split_depends_on_the_fold_and_on_nothing_else(families: pd.DataFram
     assert (both["role_x"] != both["role_y"]).any()
 
 
-def test_a_family_of_the_test_part_is_refused(families: pd.DataFrame) -> None:
-    folds = make_folds(families, SETTINGS)
+def test_a_family_of_the_test_part_is_refused(families, folds) -> None:
     test = folds[(folds["fold"] == 0) & (folds["role"] == "test")].index[0]
     folds.loc[test, "role"] = "train"  # a scan of a subject in the test part
     with pytest.raises(LeakError, match="training side and the test part of fold 0"):
         make_inner_folds(folds, families, 0, SETTINGS, 3)
 
 
-def test_one_recording_on_two_sides_is_refused(families: pd.DataFrame) -> None:
-    folds = make_folds(families, SETTINGS)
+def test_one_recording_on_two_sides_is_refused(families, folds) -> None:
     same = {"series": pd.Series("copy", index=families["scan_id"])}
     with pytest.raises(LeakError, match="hold one recording"):
         make_inner_folds(folds, families, 0, SETTINGS, 3, same)
 
 
-def test_more_parts_than_families_and_unknown_folds_are_refused(families: pd.DataFrame) -> None:
-    folds = make_folds(families, SETTINGS)
+def test_more_parts_than_families_and_unknown_folds_are_refused(families, folds) -> None:
     with pytest.raises(DataError, match="fewer than the 9 folds"):
         make_inner_folds(folds, families, 0, SETTINGS, 9)
     with pytest.raises(DataError, match="no fold 7"):

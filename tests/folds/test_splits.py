@@ -1,6 +1,7 @@
 """Folds are balanced and free of leaks, and the audit catches every manipulation."""
 
 import warnings
+from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
@@ -30,14 +31,24 @@ def make_scans(n=40, sites=2, scans_each=1):
     return pd.DataFrame(rows)
 
 
+def abide_scans():
+    table = pd.read_csv(shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv")
+    table = table[(table.FILE_ID != "no_filename") & (table.qc_rater_1 == "OK")]
+    scans = pd.DataFrame({"scan_id": table.FILE_ID, "subject": table.SUB_ID.astype(str), "group": None})
+    return scans.assign(site=table.SITE_ID, label=table.DX_GROUP.astype(str))
+
+
+def in_families(scans, size=2):
+    return scans.assign(group="family-" + (scans.subject.str[-3:].astype(int) // size).astype(str))
+
+
 def test_shares_and_strata():
     scans = make_scans(200)
     folds = make_folds(scans, Folds())
     assert list(folds) == list(FOLD_COLUMNS)
     assert folds.groupby(["fold", "role"]).size().unstack()[list(ROLES)].to_numpy().tolist() == [[160, 20, 20]] * 10
-    cells = folds.merge(scans, on="scan_id").groupby(["fold", "role", "label", "site"]).size().unstack([2, 3])
-    assert (cells.xs("test", level="role") == 5).all(axis=None)
-    assert (cells.xs("validation", level="role") == 5).all(axis=None)
+    cells = folds.merge(scans, on="scan_id").groupby(["role", "fold", "label", "site"]).size().unstack([2, 3])
+    assert (cells.loc[["test", "validation"]] == 5).all(axis=None)
 
 
 def test_validation_is_a_share_of_all_subjects():
@@ -64,26 +75,18 @@ def test_seed_decides_and_row_order_does_not():
 
 
 def test_families_stay_together_and_repeated_scans_weigh_once():
-    scans = make_scans(60, scans_each=3)
-    scans["group"] = "family-" + (scans.subject.str[-3:].astype(int) // 4).astype(str)
+    scans = in_families(make_scans(60, scans_each=3), 4)
     folds = make_folds(scans, Folds(outer=5))
     assert (folds.groupby(["fold", "group"]).role.nunique() == 1).all()
     first_scans = scans[scans.scan_id.str.endswith("run-0")]
     alone = make_folds(first_scans, Folds(outer=5))
-    pd.testing.assert_frame_equal(
-        folds[folds.scan_id.str.endswith("run-0")].reset_index(drop=True), alone.reset_index(drop=True)
-    )
+    pd.testing.assert_frame_equal(folds[folds.scan_id.str.endswith("run-0")].reset_index(drop=True), alone)
 
 
 def test_a_subject_with_scans_of_all_classes():
     """Task decoding: labels are per scan, splits per subject."""
-    scans = pd.DataFrame(
-        [
-            {"scan_id": f"{i:02d}{t}", "subject": f"{i:02d}", "group": None, "site": None, "label": t}
-            for i in range(30)
-            for t in "abc"
-        ]
-    )
+    scans = pd.DataFrame({"subject": [f"{i:02d}" for i in range(30) for _ in "abc"], "label": list("abc") * 30})
+    scans = scans.assign(scan_id=scans.subject + scans.label, group=None, site=None)
     folds = make_folds(scans, Folds(outer=5))
     assert (folds.groupby(["fold", "subject"]).role.nunique() == 1).all()
     assert (folds[folds.role == "test"].groupby("fold").size() == 18).all()
@@ -103,17 +106,7 @@ def test_few_subjects_still_have_both_classes_to_validate_on():
 
 
 def test_the_real_abide_cohort():
-    table = pd.read_csv(shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv")
-    table = table[(table.FILE_ID != "no_filename") & (table.qc_rater_1 == "OK")]
-    scans = pd.DataFrame(
-        {
-            "scan_id": table.FILE_ID,
-            "subject": table.SUB_ID.astype(str),
-            "group": None,
-            "site": table.SITE_ID,
-            "label": table.DX_GROUP.astype(str),
-        }
-    )
+    scans = abide_scans()
     folds = make_folds(scans, Folds(outer=5)).merge(scans[["scan_id", "site", "label"]], on="scan_id")
     test = folds[folds.role == "test"]
     assert np.ptp(test.groupby("fold").size()) <= 6
@@ -138,24 +131,11 @@ def test_what_cannot_be_split_is_refused(change, message):
     assert caught.value.hint
 
 
-def test_too_few_for_two_folds_is_an_error_not_a_crash():
-    with pytest.raises(DataError, match=r"training scan|too few|fewer"):
-        make_folds(make_scans(4, sites=1), Folds(outer=2))
-
-
 # ---- the audit ---------------------------------------------------------------------------------
 
 
-def spoil(folds, row, **values):
-    folds = folds.copy()
-    for column, value in values.items():
-        folds.loc[row, column] = value
-    return folds
-
-
 def test_audit_finds_every_kind_of_leak():
-    scans = make_scans(40, scans_each=2)
-    scans["group"] = "family-" + (scans.subject.str[-3:].astype(int) // 2).astype(str)
+    scans = in_families(make_scans(40, scans_each=2))
     good = make_folds(scans, Folds(outer=4))
     audit_folds(good, scans)
     audit_folds(good.sample(frac=1, random_state=0)[["scan_id", "fold", "role"]], scans)
@@ -163,45 +143,45 @@ def test_audit_finds_every_kind_of_leak():
     train_row = good.index[(good.fold == 0) & (good.role == "train")][0]
     scan, subject, group = good.loc[train_row, ["scan_id", "subject", "group"]]
 
-    with pytest.raises(LeakError, match=f"scan_id '{scan}' is in test and train of fold 0"):
-        audit_folds(pd.concat([good, good.loc[[train_row]].assign(role="test")]), scans)
-    with pytest.raises(LeakError, match=f"subject '{subject}' is in train and validation of fold 0"):
-        audit_folds(spoil(good, train_row, role="validation"), scans)
-    both = (good.fold == 0) & (good.subject == subject)
-    with pytest.raises(LeakError, match=f"group '{group}' is in test and train of fold 0"):
-        audit_folds(good.assign(role=good.role.where(~both, "test")), scans)
-    family = (good.fold == 0) & (good.group == group)
-    with pytest.raises(LeakError, match="is tested 2 times, not once"):
-        audit_folds(good.assign(role=good.role.where(~family, "test")), scans)
-    family = (good.fold == 0) & (good.group == good.loc[test_row, "group"])
-    with pytest.raises(LeakError, match="is tested 0 times, not once"):
-        audit_folds(good.assign(role=good.role.where(~family, "train")), scans)
+    def moved(rows, role):
+        return good.assign(role=good.role.where(~rows, role))
+
+    first = good.fold == 0
+    of_test = first & (good.group == good.loc[test_row, "group"])
+    leaks = {
+        f"scan_id '{scan}' is in test and train of": pd.concat([good, good.loc[[train_row]].assign(role="test")]),
+        f"subject '{subject}' is in train and validation of": moved(good.index == train_row, "validation"),
+        f"group '{group}' is in test and train of fold 0": moved(first & (good.subject == subject), "test"),
+        "is tested 2 times, not once": moved(first & (good.group == group), "test"),
+        "is tested 0 times, not once": moved(of_test, "train"),
+    }
+    for message, folds in leaks.items():
+        with pytest.raises(LeakError, match=message):
+            audit_folds(folds, scans)
 
 
 def test_audit_believes_the_scan_table_not_the_folds_own_columns():
     scans = make_scans(40)
-    good = make_folds(scans, Folds(outer=4))
-    families = scans.assign(group="family-" + (scans.subject.str[-3:].astype(int) // 2).astype(str))
     with pytest.raises(LeakError, match="group 'family-"):
-        audit_folds(good, families)
+        audit_folds(make_folds(scans, Folds(outer=4)), in_families(scans))
 
 
 def test_audit_refuses_what_cannot_be_learned_from():
     scans = make_scans(40)
     good = make_folds(scans, Folds(outer=4))
-    with pytest.raises(DataError, match="unknown roles: dev"):
-        audit_folds(spoil(good, 0, role="dev"), scans)
-    with pytest.raises(DataError, match="not in the scan table: nobody"):
-        audit_folds(spoil(good, 0, scan_id="nobody"), scans)
-    trained = good.index[good.role == "train"][0]
-    with pytest.raises(DataError, match=r"has 39 rows for 40 scans"):
-        audit_folds(good.drop(index=trained), scans)
-    with pytest.raises(DataError, match="fold 0 has no validation scans"):
-        audit_folds(good.assign(role=good.role.replace("validation", "train")), scans)
     a = good.scan_id.map(scans.set_index("scan_id").label) == "A"
-    moved = good.assign(role=good.role.where(~(a & (good.role == "train")), "validation"))
-    with pytest.raises(DataError, match="fold 0 has no training scan of class A"):
-        audit_folds(moved, scans)
+    spoiled = {
+        "unknown roles: dev": good.assign(role=["dev", *good.role[1:]]),
+        "not in the scan table: nobody": good.assign(scan_id=["nobody", *good.scan_id[1:]]),
+        "has 39 rows for 40 scans": good.drop(index=good.index[good.role == "train"][0]),
+        "fold 0 has no validation scans": good.assign(role=good.role.replace("validation", "train")),
+        "fold 0 has no training scan of class A": good.assign(
+            role=good.role.where(~(a & (good.role == "train")), "validation")
+        ),
+    }
+    for message, folds in spoiled.items():
+        with pytest.raises(DataError, match=message):
+            audit_folds(folds, scans)
 
 
 @st.composite
@@ -215,42 +195,34 @@ def cohorts(draw):
             subject, site, label = f"s{f}.{s}", draw(st.sampled_from("xyz")), draw(st.sampled_from(classes))
             for r in range(draw(st.integers(1, 3))):
                 label = draw(st.sampled_from(classes)) if by_scan else label
-                rows.append(
-                    {"scan_id": f"{subject}.{r}", "subject": subject, "group": f"f{f}", "site": site, "label": label}
-                )
-    return pd.DataFrame(rows)
+                rows.append((f"{subject}.{r}", subject, f"f{f}", site, label))
+    return pd.DataFrame(rows, columns=["scan_id", "subject", "group", "site", "label"])
 
 
 @given(cohorts(), st.integers(2, 6), st.floats(0.05, 0.45), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_no_cohort_makes_it_leak(scans, outer, validation, seed):
     """Folds are correct, checked here independently of the audit, or a BoltError reports why they cannot be made."""
+    asked = Folds(outer=outer, validation=validation, seed=seed)
     try:
-        folds = make_folds(scans, Folds(outer=outer, validation=validation, seed=seed))
+        folds = make_folds(scans, asked)
     except LeakError:
         raise
     except BoltError as error:
         assert error.hint
         return
-    assert sorted(zip(folds.scan_id, folds.fold, strict=True)) == sorted(
-        (scan, fold) for scan in scans.scan_id for fold in range(outer)
-    )
+    assert sorted(zip(folds.scan_id, folds.fold, strict=True)) == sorted(product(scans.scan_id, range(outer)))
     group_of = scans.set_index("scan_id").group
     tested = []
     for _, part in folds.groupby("fold"):
         sides = {role: set(group_of[part.scan_id[part.role == role]]) for role in ROLES}
         assert all(sides.values())
-        assert not sides["train"] & sides["test"]
-        assert not sides["train"] & sides["validation"]
-        assert not sides["validation"] & sides["test"]
+        assert not any(sides[one] & sides[other] for one, other in combinations(ROLES, 2))
         tested += part.scan_id[part.role == "test"].tolist()
         trained = part.scan_id[part.role == "train"]
         assert set(scans.label[scans.scan_id.isin(trained)]) == set(scans.label)
     assert sorted(tested) == sorted(scans.scan_id)
-    pd.testing.assert_frame_equal(
-        folds,
-        make_folds(scans.sample(frac=1, random_state=seed), Folds(outer=outer, validation=validation, seed=seed)),
-    )
+    pd.testing.assert_frame_equal(folds, make_folds(scans.sample(frac=1, random_state=seed), asked))
 
 
 def test_most_random_cohorts_can_be_split():
@@ -277,22 +249,13 @@ def test_numbers_are_stratified_by_quarter():
 
 
 def test_a_label_at_a_quantile_belongs_to_the_lower_quarter():
+    assert quarters(pd.Series(["1", "2", "1", "2"])).tolist() == ["1 to 1", "2 to 2"] * 2
+    assert quarters(pd.Series(["5", "5"])).nunique() == 1
     names = quarters(pd.Series(["0", "1", "2", "3", "4"]))  # quantiles: 1, 2, 3
     assert names.tolist() == ["0 to 1", "0 to 1", "2 to 2", "3 to 3", "4 to 4"]
 
 
-def test_quarters_of_few_values():
-    assert quarters(pd.Series(["1", "2", "1", "2"])).tolist() == ["1 to 1", "2 to 2"] * 2
-    assert quarters(pd.Series(["5", "5"])).nunique() == 1
-
-
-@given(
-    n=st.integers(6, 60),
-    n_strata=st.integers(2, 8),
-    n_groups=st.integers(3, 60),
-    n_parts=st.integers(2, 6),
-    seed=st.integers(0, 999),
-)
+@given(st.integers(6, 60), st.integers(2, 8), st.integers(3, 60), st.integers(2, 6), st.integers(0, 999))
 def test_groups_are_divided_as_scikit_learn_does(n, n_strata, n_groups, n_parts, seed):
     random = np.random.default_rng(seed)
     strata = random.integers(0, n_strata, n).astype(str)

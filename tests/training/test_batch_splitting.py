@@ -11,21 +11,23 @@ from torch import nn
 
 from bolt.config import Model, Training
 from bolt.io.errors import BoltError
+from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models import registry
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.brainnetcnn import BrainNetCNN
 from bolt.series.cache import SeriesCache
 from bolt.training import loop, runner
-from bolt.training.batches import is_shortage, learns_from_batches
+from bolt.training.batches import learns_from_batches
 from bolt.training.runner import load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, make
-from tests.training.test_runner import DATASET, equal, write_toy
+from tests.training.test_runner import DATASET, raises, write_toy
 
-LIMIT = {"scans": 100, "error": torch.OutOfMemoryError("CUDA out of memory")}
+GPU = torch.OutOfMemoryError("CUDA out of memory")
+LIMIT = {"scans": 100, "error": GPU}
 
 
 class Hungry(SeriesModel):
-    """A model that fits at most `LIMIT` scans at once in training."""
+    """A model that fits at most `LIMIT` scans at once."""
 
     def __init__(self, n_rois: int, n_classes: int, *, normalise: bool = False) -> None:
         super().__init__()
@@ -34,7 +36,7 @@ class Hungry(SeriesModel):
         self.asked: list[int] = []
 
     def forward(self, x):
-        if self.training:
+        if self.training or LIMIT.get("predicts"):
             self.asked.append(len(x))
             if len(x) > LIMIT["scans"]:
                 raise LIMIT["error"]
@@ -48,7 +50,6 @@ def registered(monkeypatch):
     monkeypatch.setitem(registry._MODELS, "hungry", Hungry)
     monkeypatch.setattr(registry, "known_models", lambda: [*real, "hungry"])
     monkeypatch.setattr("bolt.training.runner.code_fingerprint", lambda *_: "")  # the model has no file
-    monkeypatch.setitem(LIMIT, "scans", 100)
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +58,16 @@ def toy(tmp_path_factory):
     return write_toy(tmp_path_factory.mktemp("memory"), lengths=[30] * 8 + [24, 18, 24, 30])
 
 
-def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
+def train(toy, out, monkeypatch, scans=100, error=GPU, hyper=None, **training):
     monkeypatch.setitem(LIMIT, "scans", scans)
-    monkeypatch.setitem(LIMIT, "error", error or torch.OutOfMemoryError("CUDA out of memory"))
+    monkeypatch.setitem(LIMIT, "error", error)
     settings = {"epochs": 3, "batch_size": 7, "warmup_epochs": 1, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
     model = Model(name="h", model="hungry", hyper=hyper or {}, training=Training(**{**settings, **training}))
     return train_folds(*toy, model, DATASET, [runner.Training(1, 0, out)], device="cpu")[0]
+
+
+def state(folder):
+    return load_checkpoint(folder)[0].state_dict()
 
 
 @pytest.mark.parametrize(
@@ -70,30 +75,30 @@ def train(toy, out, monkeypatch, scans=100, error=None, hyper=None, **training):
     [
         ({}, "CUDA out of memory. Tried to allocate 2.00 GiB"),
         ({"mixup": 1.0, "clip_gradient": 0.05}, "CUDA error: out of memory"),
-        ({}, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        ({}, "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
-        ({}, "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
     ],
 )
-def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, training, text):
+def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, spied, training, text):
     assert train(toy, tmp_path / "whole", monkeypatch, **training) is None
-    seen = []
-    real = loop.Fit._step
-    monkeypatch.setattr(loop.Fit, "_step", lambda self, *a: (seen.append(self.net), real(self, *a))[1])
+    asked = []
+    spied(loop.Fit, "_gradient", lambda _, fit, *rest: asked.append(fit.net.asked))
     assert train(toy, tmp_path / "parts", monkeypatch, scans=2, error=RuntimeError(text), **training) is None
-    whole, parts = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("whole", "parts"))
-    for key in whole:
-        torch.testing.assert_close(parts[key], whole[key], atol=1e-6, rtol=1e-5)
+    whole, parts = (state(tmp_path / name) for name in ("whole", "parts"))
+    torch.testing.assert_close(parts, whole, atol=1e-6, rtol=1e-5)
     # 8 scans in batches of 7 and 1: halved to 3 and to 1 once, and remembered in all later steps
-    assert seen[0].asked == [7, 3, 1, 1, 1, 1, 1, 1, 1, 1] + [1] * 16
+    assert asked[0] == [7, 3, *[1] * 24]
     assert caplog.text.count("do not fit in the GPU's memory") == 2  # 7, and 3
 
 
-def test_enough_memory_changes_nothing(toy, tmp_path, monkeypatch):
-    for name in ("one", "two"):
-        assert train(toy, tmp_path / name, monkeypatch) is None
-    one, two = (load_checkpoint(tmp_path / name)[0].state_dict() for name in ("one", "two"))
-    assert equal(one, two)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
+    ],
+)
+def test_a_gpus_libraries_are_understood(text):
+    assert is_shortage(RuntimeError(text)) and is_gpu_shortage(RuntimeError(text))
 
 
 def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
@@ -119,72 +124,50 @@ def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        (
-            "bolt.training.loop.Fit._inputs",
-            "h, fold 1, seed 0: a batch of 7 scans does not fit in the GPU's memory.*batch_size",
-        ),
-        ("torch.optim.AdamW.step", "h, fold 1, seed 0: the state of the optimiser does not fit in the GPU's memory"),
+        ("bolt.training.loop.Fit._inputs", "a batch of 7 scans does not fit in the GPU's memory.*batch_size"),
+        ("torch.optim.AdamW.step", "the state of the optimiser does not fit in the GPU's memory"),
     ],
 )
 def test_a_shortage_elsewhere_ends_the_fold_with_a_message(toy, tmp_path, monkeypatch, place, words):
-    def fail(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(place, raises(GPU))
     error = train(toy, tmp_path, monkeypatch)
-    assert isinstance(error, BoltError)
-    assert re.search(f"(?s){words}", str(error))
-
-
-def test_a_single_scan_that_does_not_fit(toy, tmp_path, monkeypatch):
-    error = train(toy, tmp_path, monkeypatch, scans=0)
-    assert "a single scan does not fit in the GPU's memory" in str(error) and "'device: cpu'" in str(error)
+    assert isinstance(error, BoltError) and re.search(f"(?s)h, fold 1, seed 0: {words}", str(error))
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes")]
+    ("scans", "error", "words"),
+    [
+        (0, GPU, "a single scan does not fit in the GPU's memory.*'device: cpu'"),
+        (3, MemoryError(), "h, fold 1, seed 0: a batch of 7 scans does not fit in the computer's memory.*batch_size"),
+    ],
 )
-def test_the_computers_own_memory(toy, tmp_path, monkeypatch, error):
-    raised = train(toy, tmp_path, monkeypatch, scans=3, error=error)
-    assert isinstance(raised, BoltError)
-    assert "h, fold 1, seed 0: a batch of 7 scans does not fit in the computer's memory" in str(raised)
-    assert "batch_size" in str(raised)
+def test_what_smaller_batches_do_not_help(toy, tmp_path, monkeypatch, scans, error, words):
+    raised = train(toy, tmp_path, monkeypatch, scans=scans, error=error)
+    assert isinstance(raised, BoltError) and re.search(f"(?s){words}", str(raised))
 
 
-SHORTAGES = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()]
-
-
-@pytest.mark.parametrize("error", SHORTAGES, ids=["gpu", "computer"])
+@pytest.mark.parametrize("error", [GPU, MemoryError()], ids=["gpu", "computer"])
 def test_prediction_takes_fewer_scans_at_once(toy, monkeypatch, error):
     cache = SeriesCache(toy[0])
     torch.manual_seed(0)
     net = Hungry(cache.n_rois, 2)
     due = predict(net, cache, range(12))
-    real = Hungry.forward
-
-    def short(self, x):
-        if len(x) > LIMIT["scans"]:
-            raise error
-        return real(self, x)
-
-    monkeypatch.setattr(Hungry, "forward", short)
-    monkeypatch.setitem(LIMIT, "scans", 2)
+    for key, value in {"predicts": True, "scans": 2, "error": error}.items():
+        monkeypatch.setitem(LIMIT, key, value)
     np.testing.assert_allclose(predict(net, cache, range(12)), due, rtol=1e-6)
     monkeypatch.setitem(LIMIT, "scans", 0)
     with pytest.raises(BoltError, match="a scan of 18 volumes does not fit"):
         predict(net, cache, range(12))
 
 
-def test_a_model_of_connectivity_predicts_few_scans_at_once(tmp_path, monkeypatch):
-    cache = SeriesCache(write_toy(tmp_path, lengths=[10] * 40, roles=["train"] * 40)[0])
-    net, asked, real = make("brainnetcnn", cache.n_rois, 2), [], BrainNetCNN.classify
-    monkeypatch.setattr(BrainNetCNN, "classify", lambda self, given: (asked.append(len(given)), real(self, given))[1])
-    predict(net, cache, range(40))
+def test_a_model_of_connectivity_predicts_few_scans_at_once(tmp_path, spied):
+    cache, asked = SeriesCache(write_toy(tmp_path, lengths=[10] * 40, roles=["train"] * 40)[0]), []
+    spied(BrainNetCNN, "classify", lambda _, net, given: asked.append(len(given)))
+    predict(make("brainnetcnn", cache.n_rois, 2), cache, range(40))
     assert asked == [16, 16, 8]
 
 
 def test_any_other_error_is_a_crash(toy, tmp_path, monkeypatch):
-    assert not is_shortage(RuntimeError("shapes differ"))
     with pytest.raises(RuntimeError, match="shapes differ"):
         train(toy, tmp_path, monkeypatch, scans=3, error=RuntimeError("shapes differ"))
 

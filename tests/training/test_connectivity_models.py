@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from bolt.config import Dataset, Model, Training
+from bolt.config import Model, Training
+from bolt.io.files import read_table
 from bolt.models.braingnn import BrainGNN
 from bolt.models.brainnetcnn import BrainNetCNN
 from bolt.series.cache import SeriesCache
 from bolt.training.loop import Fit
 from bolt.training.runner import train_fold
-from tests.training.test_runner import DATASET, LENGTHS, ROLES, write_toy
+from tests.training.test_runner import DATASET, LENGTHS, NUMBERS, ROLES, write_toy
 
 SMALL = {
     "brainnetcnn": {"edge_channels": [2], "graph_channels": 4, "linear": [4]},
@@ -21,35 +22,22 @@ SMALL = {
 TRAINED_LENGTHS = [length for length, role in zip(LENGTHS, ROLES, strict=True) if role == "train"]
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    return write_toy(tmp_path_factory.mktemp("toy"))
-
-
 def train(toy, out, name, dataset=DATASET, connectivity="scan", **training):
     settings = Training(**{"epochs": 2, "batch_size": 5, "schedule": "constant", **training})
     model = Model(name=name, model=name, hyper=SMALL[name], connectivity=connectivity, training=settings)
     train_fold(*toy, model, dataset, fold=1, seed=0, out=out, device="cpu")
 
 
-def inputs_of_training(toy, out, monkeypatch, **settings):
-    """Return the scans and the model's inputs of each training step."""
-    seen = []
-    original = Fit._inputs
-
-    def record(fit, which, *crop):
-        x = original(fit, which, *crop)
-        seen.append((which.tolist(), x.numpy().copy()))
-        return x
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Fit, "_inputs", record)
-        train(toy, out, "brainnetcnn", **settings)
-    return seen
+@pytest.fixture
+def seen(spied):
+    """The scans and the model's inputs of each training step."""
+    noted = []
+    spied(Fit, "_inputs", lambda x, fit, which, *crop: noted.append((which.tolist(), x.numpy().copy())))
+    return noted
 
 
-def test_whole_scans_are_learned_by_default(toy, tmp_path, monkeypatch):
-    seen = inputs_of_training(toy, tmp_path, monkeypatch)
+def test_whole_scans_are_learned_by_default(toy, tmp_path, seen):
+    train(toy, tmp_path, "brainnetcnn")
     cache = SeriesCache(toy[0])
     assert len(seen) == 4 and len(set(TRAINED_LENGTHS)) == 3  # of different lengths, some longer than a crop
     for which, matrices in seen:
@@ -57,8 +45,8 @@ def test_whole_scans_are_learned_by_default(toy, tmp_path, monkeypatch):
         np.testing.assert_allclose(matrices[:, 0], due, atol=1e-5)
 
 
-def test_crops_are_stretches_of_a_crops_length_and_new_at_each_step(toy, tmp_path, monkeypatch):
-    seen = inputs_of_training(toy, tmp_path, monkeypatch, connectivity="crop")
+def test_crops_are_stretches_of_a_crops_length_and_new_at_each_step(toy, tmp_path, seen):
+    train(toy, tmp_path, "brainnetcnn", connectivity="crop")
     cache = SeriesCache(toy[0])
     found: dict[int, list[int]] = {}
     for which, matrices in seen:
@@ -73,10 +61,9 @@ def test_crops_are_stretches_of_a_crops_length_and_new_at_each_step(toy, tmp_pat
     assert sorted(found) == list(range(8)) and any(first != second for first, second in found.values())
 
 
-def test_validation_and_test_scans_are_whole_in_either_case(toy, tmp_path, monkeypatch):
+def test_validation_and_test_scans_are_whole_in_either_case(toy, tmp_path, spied):
     lengths = []
-    original = BrainNetCNN.matrices
-    monkeypatch.setattr(BrainNetCNN, "matrices", lambda net, x: (lengths.append(x.shape[1]), original(net, x))[1])
+    spied(BrainNetCNN, "matrices", lambda _, net, x: lengths.append(x.shape[1]))
     train(toy, tmp_path, "brainnetcnn", connectivity="crop", epochs=1)
     # two training steps, one with the scan that is shorter than a crop; then whole scans only
     assert sorted(lengths[:3]) == [18, DATASET.crop, DATASET.crop]
@@ -84,20 +71,16 @@ def test_validation_and_test_scans_are_whole_in_either_case(toy, tmp_path, monke
 
 
 # ---- loss terms that need the labels ---------------------------------------------------------------------------------
-def label_losses_asked(toy, out, monkeypatch, **settings):
-    """Return the labels of each batch for which BrainGNN's own loss term was computed."""
-    asked = []
-    original = BrainGNN.label_losses
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            BrainGNN, "label_losses", lambda net, o, truth: (asked.append(truth.tolist()), original(net, o, truth))[1]
-        )
-        train(toy, out, "braingnn", **settings)
-    return asked
+@pytest.fixture
+def asked(spied):
+    """The labels of each batch for which BrainGNN's own loss term was computed."""
+    noted = []
+    spied(BrainGNN, "label_losses", lambda _, net, output, truth: noted.append(truth.tolist()))
+    return noted
 
 
-def test_label_losses_are_of_training_batches(toy, tmp_path, monkeypatch):
-    asked = label_losses_asked(toy, tmp_path, monkeypatch)
+def test_label_losses_are_of_training_batches(toy, tmp_path, asked):
+    train(toy, tmp_path, "braingnn")
     assert [len(batch) for batch in asked] == [5, 3, 5, 3]
     assert sorted(asked[0] + asked[1]) == [0] * 4 + [1] * 4
 
@@ -106,17 +89,12 @@ def test_label_losses_count(toy, tmp_path, monkeypatch):
     train(toy, tmp_path / "as-is", "braingnn", epochs=1)
     monkeypatch.setattr(BrainGNN, "label_losses", lambda net, output, truth: {"glc": torch.tensor(100.0)})
     train(toy, tmp_path / "more", "braingnn", epochs=1)
-    loss = [
-        float((tmp_path / name / "history.tsv").read_text().split("\n")[1].split("\t")[2]) for name in ("as-is", "more")
-    ]
+    loss = [read_table(tmp_path / name / "history.tsv")["train_loss"][0] for name in ("as-is", "more")]
     assert 95 < loss[1] - loss[0] < 101
 
 
-def test_no_label_losses_of_mixed_scans(toy, tmp_path, monkeypatch):
-    assert not label_losses_asked(toy, tmp_path, monkeypatch, mixup=1)
-
-
-def test_no_label_losses_of_numbers(tmp_path, monkeypatch):
-    toy = write_toy(tmp_path / "numbers", labels=[float(i) for i in range(12)])
-    ages = Dataset(name="toy", source="series", path=DATASET.path, label="age", classes=None, crop=20)
-    assert not label_losses_asked(toy, tmp_path / "out", monkeypatch, dataset=ages)
+def test_no_label_losses_of_mixed_scans_and_of_numbers(toy, tmp_path, asked):
+    train(toy, tmp_path, "braingnn", mixup=1)
+    numbers = write_toy(tmp_path / "numbers", labels=[float(i) for i in range(12)])
+    train(numbers, tmp_path / "out", "braingnn", dataset=NUMBERS)
+    assert not asked

@@ -18,7 +18,7 @@ from bolt.training.modules import training_modules
 from bolt.training.outputs import Training
 from bolt.training.trainers import train_fold
 from tests.models.conformance import small_model
-from tests.training.test_features import dataset, make_cache, svm
+from tests.training.test_features import dataset, files_of, make_cache, svm
 
 SMALL_BOLT = small_model(load_model("bolt"))
 BOLT = SMALL_BOLT.model_copy(update={"training": SMALL_BOLT.training.model_copy(update={"epochs": 1})})
@@ -31,7 +31,7 @@ def pool(*members, **settings):
 def train(folder, model, out="pool", fold=0, seed=0):
     target = folder / out / f"fold-{fold}"
     place = {"fold": fold, "seed": seed, "out": target, "device": "cpu", "progress": False}
-    train_fold(folder / "cache", folder / "folds.tsv", model, dataset(), **place)
+    train_fold(*files_of(folder), model, dataset(), **place)
     return target
 
 
@@ -45,11 +45,17 @@ def hybrid(folder):
     return train(folder, pool(BOLT, svm(), BOLT), "hybrid")
 
 
-def test_members_are_trained_as_if_alone(folder, hybrid):
+def probabilities(folder):
+    return read_table(folder / "predictions.tsv")[["p_A", "p_B"]].to_numpy()
+
+
+def test_members_are_trained_as_if_alone_and_one_named_twice_has_two_seeds(folder, hybrid):
     alone = folder / "alone/fold-0"
-    assert train_features(folder / "cache", folder / "folds.tsv", svm(), dataset(), [Training(0, 0, alone)]) == [None]
-    tables = [read_table(path / "predictions.tsv") for path in (alone, hybrid / "members/1-svm")]
-    np.testing.assert_array_equal(*(table[["p_A", "p_B"]] for table in tables))
+    assert train_features(*files_of(folder), svm(), dataset(), [Training(0, 0, alone)]) == [None]
+    first, vectors, again = (hybrid / "members" / name for name in ("0-bolt", "1-svm", "2-bolt"))
+    np.testing.assert_array_equal(probabilities(alone), probabilities(vectors))
+    seeds = [read_json(member / "checkpoint.json")["seed"] for member in (first, again)]
+    assert seeds[0] != seeds[1] and not np.allclose(probabilities(first), probabilities(again))
 
 
 def test_it_has_the_files_of_any_run(hybrid):
@@ -71,19 +77,11 @@ def test_all_members_learn_from_the_same_share_of_the_subjects(folder, hybrid):
     assert used[0] < whole and 0.4 < len(used[0]) / len(whole) < 0.6  # families are kept together
 
 
-def test_a_member_named_twice_has_two_seeds(hybrid):
-    first, again = (read_json(hybrid / f"members/{name}/checkpoint.json")["seed"] for name in ("0-bolt", "2-bolt"))
-    assert first != again
-    tables = [read_table(hybrid / f"members/{name}/predictions.tsv") for name in ("0-bolt", "2-bolt")]
-    assert not np.allclose(*(table["p_A"] for table in tables))
-
-
 def test_test_scans_change_nothing_that_is_learned(folder, hybrid, tmp_path):
     """Other labels of test scans leave temperatures and weights as they are."""
     table = read_table(hybrid / "predictions.tsv")
-    parts = [read_table(path / "predictions.tsv") for path in sorted((hybrid / "members").iterdir())]
     validation = (table["role"] == "validation").to_numpy()
-    features = np.concatenate([part[["p_A", "p_B"]].to_numpy() for part in parts], axis=1)
+    features = np.concatenate([probabilities(path) for path in sorted((hybrid / "members").iterdir())], axis=1)
     model = load_member(hybrid).model.model
     learned = {name: value.copy() for name, value in model.state().items()}
     model.fit(features[validation], (table["label"] == "B").to_numpy(int)[validation], np.empty(0))
@@ -108,16 +106,9 @@ def test_a_member_that_is_missing_or_foreign_is_an_error(folder, hybrid, tmp_pat
         load_member(tmp_path / "torn")
 
 
-def test_finished_members_are_kept_unless_what_they_depend_on_has_changed(folder, tmp_path, monkeypatch):
+def test_finished_members_are_kept_unless_what_they_depend_on_has_changed(folder, spied):
     trained = []
-
-    train_folds = trainers.train_folds
-
-    def counted(*args, **options):
-        trained.append(args[2].name)
-        return train_folds(*args, **options)
-
-    monkeypatch.setattr(trainers, "train_folds", counted)
+    spied(trainers, "train_folds", lambda _, cache, folds, model, *rest: trained.append(model.name))
     train(folder, pool(svm(), BOLT), "resumed")
     train(folder, pool(svm(), BOLT), "resumed")
     assert [name for name in trained if name != "pool"] == ["svm", "bolt"]

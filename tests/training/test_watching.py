@@ -2,17 +2,19 @@
 
 import logging
 import sys
-from contextlib import contextmanager
+from argparse import Namespace
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_table
-from bolt.training import runner
-from bolt.training.runner import train_folds
 from bolt.training.watching import TOOLS, require_tools, watched
-from tests.training.test_runner import DATASET, FINISHED, toy_model, write_toy
+from bolt.workflow.job import Job
+from bolt.workflow.stages import training as stage
+from tests.snake import series_dataset
+from tests.training.test_runner import FINISHED, run_folds, write_toy
 
 
 class Fake:
@@ -55,48 +57,47 @@ def fake(monkeypatch):
 
 
 def train(tmp_path, name, folds=(1,), **options):
-    toy = write_toy(tmp_path / "toy", more=[ROLES_2])
-    trainings = [runner.Training(fold, 0, tmp_path / name / str(fold)) for fold in folds]
-    assert train_folds(*toy, toy_model(), DATASET, trainings, device="cpu", **options) == [None] * len(folds)
+    toy = write_toy(tmp_path / "toy", more=[["test"] * 2 + ["train"] * 8 + ["validation"] * 2])
+    assert run_folds(toy, tmp_path / name, folds, **options) == [None] * len(folds)
     return {file: (tmp_path / name / "1" / file).read_bytes() for file in FINISHED}
-
-
-ROLES_2 = ["test"] * 2 + ["train"] * 8 + ["validation"] * 2
 
 
 def watching(tools, folder):
     return lambda training: watched(tools, folder, f"fold-{training.fold}", {"model": "bolt"})
 
 
+def told_of(fake, kind):
+    return [told[1:] for told in fake.told if told[0] == kind]
+
+
 def test_every_epoch_is_shown_and_the_results_are_the_same(tmp_path, fake):
     without = train(tmp_path, "without")
     assert train(tmp_path, "with", watching=watching(list(TOOLS), tmp_path / "watch")) == without
     history = read_table(tmp_path / "with/1/history.tsv")
-    rows = [told[2:] for told in fake.told if told[0] == "log"]
+    rows = [(row, step) for _, row, step in told_of(fake, "log")]
     assert [step for _, step in rows] == [1, 2, 3, 4] == history["epoch"].tolist()
     assert [row["validation_loss"] for row, _ in rows] == pytest.approx(history["validation_loss"])
     assert all("epoch" not in row for row, _ in rows)
-    scalars = {(name, step): value for _, name, value, step in (told for told in fake.told if told[0] == "scalar")}
+    scalars = {(name, step): value for name, value, step in told_of(fake, "scalar")}
     assert scalars == {(name, step): row[name] for row, step in rows for name in row}
-    assert ("open", str(tmp_path / "watch/tensorboard/fold-1"), 1) in fake.told
-    assert {("close",), ("finish", "fold-1")} <= {told for told in fake.told if told[0] in ("close", "finish")}
+    assert told_of(fake, "open") == [(str(tmp_path / "watch/tensorboard/fold-1"), 1)]
+    assert told_of(fake, "close") == [()] and told_of(fake, "finish") == [("fold-1",)]
 
 
 def test_folds_side_by_side_have_curves_of_their_own(tmp_path, fake):
-    train(tmp_path, "both", folds=(1, 2), watching=watching(["wandb"], tmp_path))
-    train(tmp_path, "boards", folds=(1, 2), watching=watching(["tensorboard"], tmp_path))
-    places = [told[1] for told in fake.told if told[0] == "open"]
-    assert places == [str(tmp_path / f"tensorboard/fold-{fold}") for fold in (1, 2)]  # each hides what is in its own
-    steps = [(told[1], told[3]) for told in fake.told if told[0] == "log"]
+    train(tmp_path, "both", folds=(1, 2), watching=watching(list(TOOLS), tmp_path))
+    places = [str(tmp_path / f"tensorboard/fold-{fold}") for fold in (1, 2)]  # each hides what is in its own
+    assert told_of(fake, "open") == [(place, 1) for place in places]
+    steps = [(name, step) for name, row, step in told_of(fake, "log")]
     assert sorted(steps) == [(f"fold-{fold}", epoch) for fold in (1, 2) for epoch in (1, 2, 3, 4)]
-    assert [told for told in fake.told if told[0] == "finish"] == [("finish", "fold-1"), ("finish", "fold-2")]
-    assert all(told[1]["reinit"] == "create_new" for told in fake.told if told[0] == "init")
+    assert told_of(fake, "finish") == [("fold-1",), ("fold-2",)]
+    assert all(options["reinit"] == "create_new" for (options,) in told_of(fake, "init"))
 
 
 def test_nothing_is_sent_unless_the_user_says_so(tmp_path, fake, monkeypatch):
     def started():
         with watched(["wandb"], tmp_path, "fold-0", {"hyper": {"window": 6}}):
-            return next(told[1] for told in reversed(fake.told) if told[0] == "init")
+            return told_of(fake, "init")[-1][0]
 
     about = started()
     assert about["mode"] == "offline" and about["dir"] == str(tmp_path / "wandb") and (tmp_path / "wandb").is_dir()
@@ -125,12 +126,6 @@ def test_curves_are_closed_when_a_training_fails(tmp_path, fake):
     assert fake.told[-1] == ("finish", "fold-0")
 
 
-def test_without_a_tool_there_is_nothing(tmp_path):
-    with watched([], tmp_path, "fold-0", {}) as watch:
-        watch({"epoch": 1, "loss": 0.5})
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_tool_that_is_not_installed_is_refused_at_the_start(monkeypatch):
     for tool in TOOLS:
         monkeypatch.delitem(sys.modules, tool, raising=False)
@@ -143,21 +138,9 @@ def test_a_tool_that_is_not_installed_is_refused_at_the_start(monkeypatch):
 
 
 def test_the_stage_passes_the_tools_of_the_configuration_on(tmp_path, monkeypatch):
-    from argparse import Namespace
-
-    from bolt.workflow.job import Job
-    from bolt.workflow.stages import training as stage
-    from tests.snake import series_dataset
-
     seen = []
-
-    @contextmanager
-    def noted(*arguments):
-        seen.append(arguments)
-        yield lambda row: None
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bolt.training.watching.watched", noted)
+    monkeypatch.setattr("bolt.training.watching.watched", lambda *given: seen.append(given) or nullcontext())
     config = series_dataset(tmp_path, watch=["tensorboard"])
     options = {"command": "train", "config": config, "atlas": "dosenbach160", "variant": None, "seed": 0, "threads": 1}
     job = Job(Namespace(**options, model="none yet"))
