@@ -152,10 +152,8 @@ def test_what_does_not_fit(tmp_path, image, table, error, message):
 
 def test_an_image_alone_serves_the_workflow_too(tmp_path):
     path = write_image(tmp_path / f"my_labels_space-{SIX}.nii.gz")
-    about = describe_atlas(path)
-    assert about.name == "mylabelsspaceMNI152NLin6Asym" == load_atlas(path).name
+    assert describe_atlas(path).name == "mylabelsspaceMNI152NLin6Asym" == load_atlas(path).name
     assert load_labels(path).name.tolist() == ["1", "2", "101"]
-    with pytest.raises(ConfigError, match="declares no space"):
-        describe_atlas(write_image(tmp_path / "labels.nii.gz"))
-    with pytest.raises(ConfigError, match="image is missing"):
-        describe_atlas(str(tmp_path / "absent.nii.gz"))
+    for path, words in ((write_image(tmp_path / "labels.nii.gz"), "declares no space"), ("absent.nii.gz", "missing")):
+        with pytest.raises(ConfigError, match=words):
+            describe_atlas(path)

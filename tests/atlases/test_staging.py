@@ -20,34 +20,21 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_yaml, sha256, write_yaml
 
 
-@pytest.fixture(autouse=True)
-def nothing_around(monkeypatch, tmp_path):
-    monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
-    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "empty-home"))
-
-
-def test_only_a_file_with_the_right_checksum_is_kept(tmp_path):
-    source = tmp_path / "source.bin"
-    source.write_bytes(b"atlas")
-    stage_image(source.as_uri(), tmp_path / "in" / "a.bin", [hashlib.sha256(b"atlas").hexdigest()])
-    assert (tmp_path / "in" / "a.bin").read_bytes() == b"atlas"
-    with pytest.raises(DataError, match="abc"):
-        stage_image(source.as_uri(), tmp_path / "in" / "b.bin", ["abc"])
-    assert [p.name for p in (tmp_path / "in").iterdir()] == ["a.bin"]
-
-
-def test_images_are_extracted_from_archives(tmp_path):
+def test_only_a_file_with_the_right_checksum_is_kept_also_from_an_archive(tmp_path):
+    right, out = [hashlib.sha256(b"atlas").hexdigest()], tmp_path / "in"
+    (tmp_path / "a.nii").write_bytes(b"atlas")
     with zipfile.ZipFile(tmp_path / "pack.zip", "w") as archive:
         archive.writestr("folder/a.nii", b"atlas")
-    url, out = (tmp_path / "pack.zip").as_uri(), tmp_path / "out"
-    stage_image(url, out / "a.nii", [hashlib.sha256(b"atlas").hexdigest()])
-    assert (out / "a.nii").read_bytes() == b"atlas"
-    assert [p.name for p in out.iterdir()] == ["a.nii"]
+    for source in ("a.nii", "pack.zip"):
+        url = (tmp_path / source).as_uri()
+        with pytest.raises(DataError, match="abc"):
+            stage_image(url, out / "a.nii", ["abc"])
+        assert not (out / "a.nii").exists()
+        stage_image(url, out / "a.nii", right)
+        assert (out / "a.nii").read_bytes() == b"atlas" and len(list(out.iterdir())) == 1
+        (out / "a.nii").unlink()
     with pytest.raises(DataError, match="does not contain other"):
         stage_image(url, out / "other.nii", [])
-    with pytest.raises(DataError, match=r"sha256 of a.nii is .* not abc"):
-        stage_image(url, tmp_path / "third" / "a.nii", ["abc"])
-    assert not (tmp_path / "third" / "a.nii").exists()
 
 
 def test_an_available_atlas_is_not_fetched():
@@ -164,25 +151,24 @@ def test_another_table_of_labels_is_refused(family, monkeypatch, tmp_path, text)
 
 
 def test_all_sizes_of_schaefer_are_known():
-    sizes = [f"schaefer{n}{suffix}" for n in range(100, 1001, 100) for suffix in ("", "_17")]
-    assert set(sizes) < set(known_atlases())
     assert "schaefer" not in known_atlases()
-    for name in sizes:
-        about = describe_atlas(name)
-        n, networks = name.removeprefix("schaefer").removesuffix("_17"), "17" if name.endswith("_17") else "7"
-        assert about.name == name
-        image = about.by_space["MNI152NLin6Asym"]
-        assert image.file == f"Schaefer2018_{n}Parcels_{networks}Networks_order_FSLMNI152_2mm.nii.gz"
-        assert image.url.endswith(f"/v0.14.3-Update_Yeo2011_Schaefer2018_labelname/stable_projects/brain_parcellation/"
-                                  f"Schaefer2018_LocalGlobal/Parcellations/MNI/{image.file}")  # fmt: skip
-        assert "{" not in "".join(map(repr, (*about.by_space.values(), about.description)))
-        if n in ("700", "900") or (networks == "17" and int(n) >= 500):  # not there, or of another order
-            assert about.spaces == ["MNI152NLin6Asym"] and image.templateflow is None and not image.templateflow_md5
-        else:
-            assert about.spaces == ["MNI152NLin6Asym", "MNI152NLin2009cAsym"]
-            for image in about.by_space.values():
-                assert f"_desc-{n}Parcels{networks}Networks_dseg.nii.gz" in image.templateflow
-                assert len(image.templateflow_md5) == 1
+    for n in range(100, 1001, 100):
+        for suffix, networks in (("", "7"), ("_17", "17")):
+            about = describe_atlas(f"schaefer{n}{suffix}")
+            assert about.name == f"schaefer{n}{suffix}" and about.name in known_atlases()
+            image = about.by_space["MNI152NLin6Asym"]
+            assert image.file == f"Schaefer2018_{n}Parcels_{networks}Networks_order_FSLMNI152_2mm.nii.gz"
+            assert "/v0.14.3-Update_Yeo2011_Schaefer2018_labelname/" in image.url and image.url.endswith(
+                f"MNI/{image.file}"
+            )
+            assert "{" not in "".join(map(repr, (*about.by_space.values(), about.description)))
+            if n in (700, 900) or (suffix and n >= 500):  # not in TemplateFlow, or of another order
+                assert about.spaces == ["MNI152NLin6Asym"] and image.templateflow is None and not image.templateflow_md5
+            else:
+                assert about.spaces == ["MNI152NLin6Asym", "MNI152NLin2009cAsym"]
+                for image in about.by_space.values():
+                    assert f"_desc-{n}Parcels{networks}Networks_dseg.nii.gz" in image.templateflow
+                    assert len(image.templateflow_md5) == 1
     with pytest.raises(ConfigError, match="'schaefer' is a family of atlases.*schaefer100, schaefer200"):
         describe_atlas("schaefer")
     with pytest.raises(ConfigError, match="unknown atlas 'schaefer450'.*did you mean"):

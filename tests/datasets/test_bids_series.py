@@ -12,7 +12,7 @@ import yaml
 from bolt.atlases.labels import load_labels
 from bolt.cli import commands
 from bolt.cli.main import main
-from bolt.config import Config, Dataset, load_dataset
+from bolt.config import Config, Dataset
 from bolt.datasets import index
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
@@ -26,17 +26,11 @@ from tests.fake_xcpd import NAMES, RELEASES, SOURCES, T, participants
 from tests.snake import write_yaml
 
 
-@pytest.fixture(params=RELEASES)
-def release(request):
-    return RELEASES[request.param]
-
-
-@pytest.fixture
-def written(tmp_path, release):
-    """Derivatives, table of people and the atlas that the derivatives describe; returns configuration and dataset."""
-    folder = release.write(tmp_path / "xcp_d")
-    assert main(["describe-atlas", str(folder / release.atlas), "--out", str(tmp_path / "4S5Parcels")]) == 0
-    return configured(tmp_path), about(tmp_path)
+def written(release, folder):
+    """Derivatives and the atlas that they describe; return the folder of the derivatives."""
+    derivatives = release.write(folder / "xcp_d")
+    assert main(["describe-atlas", str(derivatives / release.atlas), "--out", str(folder / "4S5Parcels")]) == 0
+    return derivatives
 
 
 def configured(folder, name="4S5Parcels"):
@@ -49,13 +43,15 @@ def about(folder, **keys):
     return Dataset(**(source | labelled | keys))
 
 
-def test_every_release_is_read_as_it_is_written(written, release, tmp_path):
-    config, dataset = written
-    scans = index(config, dataset)
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_is_read_as_it_is_written(release, tmp_path):
+    written(RELEASES[release], tmp_path)
+    config = configured(tmp_path)
+    scans = index(config, about(tmp_path))
     assert scans.exclude_reason.isna().all() and scans.scan_id.tolist() == SOURCES
     assert set(scans.kind) == {"series"} and set(scans.tr) == {2.2} and set(scans.n_volumes) == {T}
     assert scans.mean_fd.round(6).tolist() == [0.3] * 4 and scans.label.tolist() == ["a", "b"] * 2
-    assert all(path.endswith(f"{release.series}.tsv") for path in scans.bold)
+    assert all(path.endswith(f"{RELEASES[release].series}.tsv") for path in scans.bold)
     rois = load_labels(config.atlases[0])
     assert rois.name.tolist() == NAMES and rois.hemisphere.tolist() == list("LLRRL")
     excluded = build_cache(scans, "4S5Parcels", rois, lambda scan: scan.bold, tmp_path / "cache")
@@ -68,24 +64,17 @@ def test_every_release_is_read_as_it_is_written(written, release, tmp_path):
 
 @pytest.fixture
 def newest(tmp_path):
-    folder = RELEASES["0.14"].write(tmp_path / "xcp_d")
-    main(["describe-atlas", str(folder / RELEASES["0.14"].atlas), "--out", str(tmp_path / "4S5Parcels")])
-    return folder
+    return written(RELEASES["0.14"], tmp_path)
 
 
-def test_columns_in_another_order_are_sorted_by_their_names(newest, tmp_path):
+def test_columns_in_another_order_are_sorted_by_their_names_and_other_names_refused(newest, tmp_path):
     file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
-    expected = read_series(file)
-    read_table(file)[NAMES[::-1]].to_csv(file, sep="\t", index=False)
-    scans = index(configured(tmp_path), about(tmp_path))
-    assert scans.exclude_reason.isna().all()
+    expected, table = read_series(file), read_table(file)
+    table[NAMES[::-1]].to_csv(file, sep="\t", index=False)
+    assert index(configured(tmp_path), about(tmp_path)).exclude_reason.isna().all()
     np.testing.assert_array_equal(read_series(file, names=NAMES), expected)
     np.testing.assert_array_equal(read_series(file), expected[:, ::-1])
-
-
-def test_other_parcels_are_refused_by_name(newest, tmp_path):
-    file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
-    read_table(file).rename(columns={"RH_Vis_1": "RH_Vis_2"}).to_csv(file, sep="\t", index=False)
+    table.rename(columns={"RH_Vis_1": "RH_Vis_2"}).to_csv(file, sep="\t", index=False)
     reasons = index(configured(tmp_path), about(tmp_path)).set_index("scan_id").exclude_reason.dropna()
     assert reasons.index.tolist() == ["sub-02_task-rest"]
     assert "the first that differs is 'RH_Vis_2', where the atlas has 'RH_Vis_1'" in reasons.iloc[0]
@@ -158,17 +147,17 @@ def test_people_without_series_and_without_a_table(newest, tmp_path):
     dataset = about(tmp_path).model_copy(update={"subjects_table": participants(tmp_path, 5)})
     scans = index(configured(tmp_path), dataset).set_index("scan_id")
     assert scans.exclude_reason.dropna().to_dict() == {"sub-05": "the subject has no series of atlas '4S5Parcels'"}
+    without = about(tmp_path, subjects_table=None)
+    with pytest.raises(ConfigError, match="no table of subjects: .*participants.tsv. Set 'subjects_table'"):
+        check_names(configured(tmp_path), without)
     with pytest.raises(DataError, match="participants.tsv of the raw data"):
-        index(configured(tmp_path), about(tmp_path, subjects_table=None))
+        index(configured(tmp_path), without)
     unlabelled = index(configured(tmp_path), about(tmp_path, subjects_table=None, label=None, classes=None))
     assert unlabelled.exclude_reason.isna().all() and len(unlabelled) == 4
-
-
-def test_a_missing_table_of_people_is_named_before_any_work(newest, tmp_path):
-    write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": str(newest), "label": "dx"})
-    config = Config(dataset=str(tmp_path / "mine.yaml"), atlases=[str(tmp_path / "4S5Parcels")])
-    with pytest.raises(ConfigError, match="no table of subjects: .*participants.tsv. Set 'subjects_table'"):
-        check_names(config, load_dataset(config.dataset))
+    for path in newest.rglob("*timeseries.tsv"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"no ROI series found. Expected sub-\*"):
+        index(configured(tmp_path), about(tmp_path))
 
 
 def test_series_without_labels_are_indexed_by_the_stage(newest, tmp_path, monkeypatch):
@@ -182,12 +171,6 @@ def test_series_without_labels_are_indexed_by_the_stage(newest, tmp_path, monkey
     participants(newest)
     assert run.tables_of_index == [run.subjects_table] == [Path("xcp_d/participants.tsv")]
     assert read_table(tmp_path / "results/mine/scans.tsv").scan_id.tolist() == SOURCES
-
-
-def test_a_folder_without_series(tmp_path):
-    (tmp_path / "xcp_d").mkdir()
-    with pytest.raises(DataError, match=r"no ROI series found. Expected sub-\*"):
-        index(Config(dataset="mine", atlases=["cc200"]), about(tmp_path))
 
 
 def test_changed_files_are_indexed_anew(newest, tmp_path):

@@ -49,16 +49,9 @@ def hcp(folder: Path) -> Study:
     return Config(dataset="hcp_rest", atlases=["aal116"]), dataset.model_copy(update={**keys, "hcp": local})
 
 
-REFUSED: dict[Callable[[Path], Study], str] = {
-    series: "dataset 'mine' provides ROI series, .* '{}' would change nothing.*Set 'denoise' to none",
-    xcpd: "dataset 'mine' provides ROI series, .* '{}' would change nothing.*Set 'denoise' to none",
-    abide_series: "dataset 'abide1' provides ROI series, .* '{}' would change nothing.*Set 'denoise' to none",
-    abide_images: (
-        "dataset 'abide1_images': denoising '{}' needs fMRIPrep's table of confounds, which images of pipeline 'cpac' "
-        "do not have: the project removed nuisance signals from them. Set 'denoise' to none.*'abide: strategy'"
-    ),
-    hcp: "denoising '{}' needs fMRIPrep's table of confounds, which HCP does not have. Set 'denoise' to none",
-}
+SERIES = "provides ROI series, .* '{}' would change nothing.*Set 'denoise' to none"
+CONFOUNDS = "denoising '{}' needs fMRIPrep's table of confounds"
+REFUSED = {series: SERIES, xcpd: SERIES, abide_series: SERIES, abide_images: CONFOUNDS, hcp: CONFOUNDS}
 """Sources without a table of confounds, and what they are told."""
 
 

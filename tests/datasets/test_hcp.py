@@ -124,43 +124,36 @@ def test_directions_and_subjects_are_selected(config, rest):
     assert len(both) == 12 and both.exclude_reason.str.contains("no rfMRI_REST1_RL").sum() == 6
     selected = table(config, dataset(rest, exclude={"Age": ["36.0"]}, include={"Release": ["S900"]}))
     assert selected.exclude_reason.str.contains("excluded by 'exclude': Age is 36.0").sum() == 2
+    incomplete = table(config, dataset(rest, exclude={"Subject": ["101006"]})).loc["sub-101006_ses-1_task-REST_dir-LR"]
+    assert incomplete.exclude_stage == "selection" and incomplete.exclude_reason.startswith("excluded by 'exclude'")
 
 
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
         ({"tasks": ["EMOTON"]}, "'tasks' names 'EMOTON'.*did you mean 'EMOTION'"),
-        ({"tasks": None}, "'tasks' names ''.*Known: REST, EMOTION"),
-        ({"runs": ["AP"]}, "'runs' names 'AP'.*Known: LR, RL"),
+        ({"tasks": None}, "'tasks' names ''"),
+        ({"runs": ["AP"]}, "'runs' names 'AP'"),
         ({"sessions": ["3"]}, "'sessions' names '3'"),
         ({"path": Path("nowhere")}, "no such folder: nowhere"),
-        ({"subjects_table": Path("no.csv")}, r"no such table: no\.csv.*ConnectomeDB"),
+        ({"subjects_table": Path("no.csv")}, r"no such table: no\.csv"),
         ({"subjects_table": None}, "HCP needs 'subjects_table'"),
     ],
 )
 def test_invalid_settings_are_refused_before_work(config, rest, keys, words):
+    check_names(config, dataset(rest))
     with pytest.raises(ConfigError, match=words):
         check_names(config, dataset(rest, **keys))
 
 
-def test_another_space_or_confounds_are_refused_before_work(config, rest):
-    check_names(config, dataset(rest))
-    other = config.model_copy(
-        update={"preprocess": config.preprocess.model_copy(update={"space": "MNI152NLin2009aSym"})}
-    )
+def test_another_space_is_refused_before_work(config, rest):
+    preprocess = config.preprocess.model_copy(update={"space": "MNI152NLin2009aSym"})
     with pytest.raises(ConfigError, match="HCP's volumes are in MNI152NLin6Asym"):
-        check_names(other, dataset(rest))
-    with pytest.raises(ConfigError, match="'24p' needs fMRIPrep's table of confounds"):
-        check_names(config.model_copy(update={"denoise": "24p"}), dataset(rest))
+        check_names(config.model_copy(update={"preprocess": preprocess}), dataset(rest))
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Subject,Gender\n1,F\n1,M\n", "duplicate subjects: 1"),
-        ("Person,Gender\n1,F\n", "column 'Subject' is missing"),
-        ("", "not a readable table"),
-    ],
+    ("text", "words"), [("Subject,Gender\n1,F\n1,M\n", "duplicate subjects: 1"), ("", "not a readable table")]
 )
 def test_a_bad_table_of_subjects_is_refused(config, rest, text, words):
     (rest / "unrestricted.csv").write_text(text)
@@ -249,9 +242,9 @@ def test_repeating_the_listing_only_reads_headers(config, service, tmp_path, mon
     assert len(keys) == 3 and all(key.endswith("rfMRI_REST1_LR.nii.gz") for key in keys)  # headers alone
 
 
-def test_refused_credentials_stop_the_run(config, service, tmp_path):
+def test_refused_credentials_stop_the_run_and_are_not_shown(config, service, tmp_path):
     service.credentials(tmp_path / "credentials", secret="planted-secret")
-    with pytest.raises(ConfigError, match=r"s3://hcp-openaccess: the credentials.*db\.humanconnectome\.org") as caught:
+    with pytest.raises(ConfigError, match="the credentials") as caught:
         hcp.download_table(remote(service, tmp_path), config)
     assert "planted" not in str(caught.value)
 
@@ -282,9 +275,3 @@ def test_only_selected_scans_are_listed_and_need_disk_space(config, service, tmp
     name = "sub-100307_ses-1_task-REST_dir-LR"
     fewer = remote(service, tmp_path, include={"Gender": ["male"]}, exclude={"scan_id": [name]})
     assert hcp.download_bytes(fewer, config) == listing.bytes.drop(name).sum()
-
-
-def test_a_bad_scan_of_an_excluded_subject_is_excluded_on_purpose(config, rest):
-    scans = table(config, dataset(rest, exclude={"Subject": ["101006"]}))
-    incomplete = scans.loc["sub-101006_ses-1_task-REST_dir-LR"]
-    assert incomplete.exclude_stage == "selection" and incomplete.exclude_reason.startswith("excluded by 'exclude'")

@@ -107,16 +107,8 @@ def _make_head(folder: Path) -> Head:
     scan.header.set_zooms((size, size, size, TR))
     scan.header.set_xyzt_units("mm", "sec")
     nib.save(scan, folder / "sub-01_task-rest_bold.nii.gz")
-    return Head(
-        folder,
-        template,
-        folder / "sub-01_T1w.nii.gz",
-        folder / "sub-01_task-rest_bold.nii.gz",
-        shift,
-        pose,
-        motion,
-        signal,
-    )
+    t1w, bold = folder / "sub-01_T1w.nii.gz", folder / "sub-01_task-rest_bold.nii.gz"
+    return Head(folder, template, t1w, bold, shift, pose, motion, signal)
 
 
 @pytest.fixture(scope="session")
@@ -134,11 +126,19 @@ def anat(head, once) -> Path:
 @pytest.fixture(scope="session")
 def func(head, anat, once) -> Path:
     """The BOLD preprocessed, not to be changed: its folder."""
+    return once("func", lambda folder: run_functional(head, anat, folder))
 
-    def make(folder: Path) -> Path:
-        out, places = folder / "sub-01" / "func", (head.bold, anat, head.template)
-        names = {"scan_id": SCAN, "prefix": "sub-01_", "tr": TR}
-        preprocess_functional(*places, SPACE, 4.0, SETTINGS, out, folder / "work", **names)
-        return out
 
-    return once("func", make)
+def run_functional(head: Head, anat: Path, folder: Path, bold: Path | None = None, size: float = 4.0, **keys) -> Path:
+    """Preprocess the head's BOLD, or another, below a folder; return the folder of the results."""
+    out, places = folder / "sub-01" / "func", (bold or head.bold, anat, head.template)
+    names = {"scan_id": SCAN, "prefix": "sub-01_", "tr": TR}
+    preprocess_functional(*places, SPACE, size, SETTINGS, out, folder / "work", **names, **keys)
+    return out
+
+
+def moved(volume: np.ndarray, affine: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """Return a volume of the head after it has moved by `position` (RAS mm)."""
+    points = images.apply(affine, np.argwhere(np.ones(volume.shape)))
+    places = images.apply(np.linalg.inv(affine) @ np.linalg.inv(position), points)
+    return ndimage.map_coordinates(volume, places.T, order=3).reshape(volume.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 from scipy import ndimage
+from scipy.spatial.transform import Rotation
 
 from bolt.config import load_registration
 from bolt.io.files import read_json
@@ -54,18 +56,15 @@ def test_good_images_are_used(tmp_path):
 @pytest.mark.slow
 def test_a_small_head_is_scaled(head, tmp_path):
     image = nib.load(head.t1w)
-    small = image.affine @ np.diag([0.8, 0.8, 0.8, 1])
-    path = tmp_path / "sub-01" / "anat" / "sub-01_T1w.nii.gz"
-    images.save(np.asarray(image.dataobj), small, path)
+    path, out = tmp_path / "sub-01_T1w.nii.gz", tmp_path / "derivatives" / "sub-01" / "anat"
+    images.save(np.asarray(image.dataobj), image.affine @ np.diag([0.8, 0.8, 0.8, 1]), path)
     settings = load_registration("testing").model_copy(update={"working_resolution": 3.2})
-    out = tmp_path / "derivatives" / "sub-01" / "anat"
     space = "MNI152NLin2009aSym"
     preprocess_anatomical(path, head.template, space, [settings], out, tmp_path / "work", prefix="sub-01_")
     mask = images.read(out / anatomical_names("sub-01_", space)["mask"])
     expected = nib.load(head.template / "brain_mask.nii.gz").get_fdata().sum() * 4**3 * 0.8**3
     assert mask.numpy().sum() * np.prod(mask.spacing) == pytest.approx(expected, rel=0.1)
-    numbers = read_json(out / "sub-01_desc-quality.json")
-    assert numbers["template_mask_dice"] > 0.9
+    assert read_json(out / "sub-01_desc-quality.json")["template_mask_dice"] > 0.9
 
 
 # ---- outcomes --------------------------------------------------------------------------------------
@@ -107,16 +106,11 @@ def t1w(folder: Path, data: np.ndarray | None = None, affine: np.ndarray = AFFIN
 
 
 def bold(folder: Path, data: np.ndarray | None = None, affine: np.ndarray = AFFINE, n: int = 6, **time) -> Path:
-    volumes = np.stack([ball()] * n, axis=-1) if data is None else data
-    return save(folder / "sub-01_task-rest_bold.nii.gz", volumes, affine, **time)
+    return save(folder / "sub-01_task-rest_bold.nii.gz", still(n) if data is None else data, affine, **time)
 
 
 def turned(degrees: float, axis: str = "z") -> np.ndarray:
-    from scipy.spatial.transform import Rotation
-
-    matrix = np.eye(4)
-    matrix[:3, :3] = Rotation.from_euler(axis, degrees, degrees=True).as_matrix()
-    return matrix @ AFFINE
+    return nib.affines.from_matvec(Rotation.from_euler(axis, degrees, degrees=True).as_matrix()) @ AFFINE
 
 
 def with_forms(path: Path, sform: np.ndarray | None, qform: np.ndarray | None) -> Path:
@@ -130,24 +124,30 @@ def with_forms(path: Path, sform: np.ndarray | None, qform: np.ndarray | None) -
 
 def patched(path: Path, **fields) -> Path:
     """Set header fields of a compressed image to values that no library would write."""
-    import gzip
-
     raw = bytearray(gzip.decompress(path.read_bytes()))
-    header = np.frombuffer(raw, nib.nifti1.header_dtype, 1)[0]
     for name, value in fields.items():
-        offset = nib.nifti1.header_dtype.fields[name][1]
-        part = np.asarray(value, header[name].dtype).tobytes()
+        kind, offset = nib.nifti1.header_dtype.fields[name][:2]
+        part = np.asarray(value, kind.base).tobytes()
         raw[offset : offset + len(part)] = part
     path.write_bytes(gzip.compress(bytes(raw)))
     return path
 
 
+def changed(data: np.ndarray, where: tuple, value: float = 0) -> np.ndarray:
+    data[where] = value
+    return data
+
+
+def still(n: int = 6) -> np.ndarray:
+    return np.stack([ball()] * n, axis=-1)
+
+
+def cut(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[:-5000])
+    return path
+
+
 # ---- head position ---------------------------------------------------------------------------------
-@of("neither sform nor qform")
-def _(folder):
-    return outcome_of(folder, with_forms(t1w(folder), None, None))
-
-
 @of("only a qform, or only an sform")
 def _(folder):
     outcomes = []
@@ -171,29 +171,6 @@ def _(folder):
 def _(folder):
     assert outcome_of(folder, with_forms(bold(folder), AFFINE, turned(180)))[0] == "excluded"
     return outcome_of(folder, with_forms(t1w(folder), AFFINE, np.diag([-1.0, 1, 1, 1]) @ AFFINE))
-
-
-@of("qform that is not a rotation")
-def _(folder):
-    return outcome_of(folder, patched(t1w(folder), quatern_b=2.0))
-
-
-@of("the same, without an sform")
-def _(folder):
-    return outcome_of(folder, patched(with_forms(t1w(folder), None, AFFINE), quatern_b=2.0))
-
-
-@of("all-zero affine")
-def _(folder):
-    path = with_forms(t1w(folder), AFFINE, None)
-    return outcome_of(folder, patched(path, srow_x=[0] * 4, srow_y=[0] * 4, srow_z=[0] * 4))
-
-
-@of("affine with shear")
-def _(folder):
-    sheared = AFFINE.copy()
-    sheared[0, 1] = 1
-    return outcome_of(folder, with_forms(t1w(folder), sheared, None))
 
 
 @of("left-right flip declared only in the header")
@@ -229,40 +206,7 @@ def _(folder):
     return outcome_of(folder, path)
 
 
-@of("BOLD and T1w whose fields of view do not overlap")
-def _(folder):
-    far = AFFINE.copy()
-    far[2, 3] += 300
-    paths = bold(folder, affine=far), t1w(folder)
-    return worked(folder, lambda: check_together(*paths))
-
-
 # ---- sizes -----------------------------------------------------------------------------------------
-@of("voxel sizes in metres")
-def _(folder):
-    return outcome_of(folder, t1w(folder, affine=np.diag([0.004, 0.004, 0.004, 1])))
-
-
-@of("tiny matrix (T1w)")
-def _(folder):
-    return outcome_of(folder, t1w(folder, ball((16, 16, 16)), np.diag([12.0, 12, 12, 1])))
-
-
-@of("few slices (BOLD)")
-def _(folder):
-    return outcome_of(folder, bold(folder, np.stack([ball((30, 30, 4))] * 6, axis=-1)))
-
-
-@of("thick slices")
-def _(folder):
-    return outcome_of(folder, t1w(folder, ball((60, 60, 24)), np.diag([1.5, 1.5, 6, 1])))
-
-
-@of("scan with two volumes")
-def _(folder):
-    return outcome_of(folder, bold(folder, n=2))
-
-
 @of("T1w with a fourth axis of length 1")
 def _(folder):
     path = t1w(folder, ball()[..., None])
@@ -272,17 +216,7 @@ def _(folder):
     return outcome_of(folder, path)
 
 
-@of("T1w with several volumes")
-def _(folder):
-    return outcome_of(folder, t1w(folder, np.stack([ball()] * 3, axis=-1)))
-
-
 # ---- voxels ----------------------------------------------------------------------------------------
-@of("all-zero slices")
-def _(folder):
-    data = np.stack([ball()] * 6, axis=-1)
-    data[:, :, 11, 3:5] = 0
-    return outcome_of(folder, bold(folder, data))
 
 
 @of("all-zero slices in a T1w")
@@ -291,13 +225,6 @@ def _(folder):
     data[10:12] = 0
     data[-3:] = 0  # empty slices at the edge are not reported
     return outcome_of(folder, t1w(folder, data))
-
-
-@of("empty volume")
-def _(folder):
-    data = np.stack([ball()] * 6, axis=-1)
-    data[..., 3] = 0
-    return outcome_of(folder, bold(folder, data))
 
 
 @of("unsigned integers declared as signed")
@@ -314,40 +241,7 @@ def _(folder):
     return outcome_of(folder, bold(folder, data.view(np.uint16)))
 
 
-@of("NaN in a T1w")
-def _(folder):
-    data = ball()
-    data[3, 3, 3] = np.nan
-    return outcome_of(folder, t1w(folder, data))
-
-
-@of("NaN in a scan")
-def _(folder):
-    data = np.stack([ball()] * 6, axis=-1)
-    data[3, 3, 3, 3] = np.nan
-    return outcome_of(folder, bold(folder, data))
-
-
-@of("truncated compressed T1w")
-def _(folder):
-    path = t1w(folder)
-    path.write_bytes(path.read_bytes()[:-5000])
-    return outcome_of(folder, path)
-
-
-@of("truncated compressed scan")
-def _(folder):
-    path = bold(folder)
-    path.write_bytes(path.read_bytes()[:-5000])
-    return outcome_of(folder, path)
-
-
 # ---- time ------------------------------------------------------------------------------------------
-@of("RepetitionTime in milliseconds")
-def _(folder):
-    return outcome_of(folder, bold(folder), tr=2000)
-
-
 @of("header TR correctly declared in milliseconds")
 def _(folder):
     path = bold(folder, tr=2000, unit="msec")
@@ -362,9 +256,38 @@ def _(folder):
     return outcome_of(folder, path, tr=None)
 
 
-@of("the same, with an impossible value")
-def _(folder):
-    return outcome_of(folder, bold(folder, tr=2000, unit="unknown"), tr=None)
+EMPTY_AFFINE = {"srow_x": [0] * 4, "srow_y": [0] * 4, "srow_z": [0] * 4}
+SHEARED, FAR = (changed(AFFINE.copy(), where, value) for where, value in (((0, 1), 1), ((2, 3), 250)))
+MAKERS |= {
+    "all-zero affine": lambda folder: outcome_of(
+        folder, patched(with_forms(t1w(folder), AFFINE, None), **EMPTY_AFFINE)
+    ),
+    "affine with shear": lambda folder: outcome_of(folder, with_forms(t1w(folder), SHEARED, None)),
+    "BOLD and T1w whose fields of view do not overlap": lambda folder: worked(
+        folder, lambda: check_together(bold(folder, affine=FAR), t1w(folder))
+    ),
+    "all-zero slices": lambda folder: outcome_of(folder, bold(folder, changed(still(), np.index_exp[:, :, 11, 3:5]))),
+    "empty volume": lambda folder: outcome_of(folder, bold(folder, changed(still(), np.index_exp[..., 3]))),
+    "NaN in a T1w": lambda folder: outcome_of(folder, t1w(folder, changed(ball(), (3, 3, 3), np.nan))),
+    "NaN in a scan": lambda folder: outcome_of(folder, bold(folder, changed(still(), (3, 3, 3, 3), np.nan))),
+    "truncated compressed T1w": lambda folder: outcome_of(folder, cut(t1w(folder))),
+    "truncated compressed scan": lambda folder: outcome_of(folder, cut(bold(folder))),
+    "neither sform nor qform": lambda folder: outcome_of(folder, with_forms(t1w(folder), None, None)),
+    "qform that is not a rotation": lambda folder: outcome_of(folder, patched(t1w(folder), quatern_b=2.0)),
+    "the same, without an sform": lambda folder: outcome_of(
+        folder, patched(with_forms(t1w(folder), None, AFFINE), quatern_b=2.0)
+    ),
+    "voxel sizes in metres": lambda folder: outcome_of(folder, t1w(folder, affine=np.diag([0.004, 0.004, 0.004, 1]))),
+    "tiny matrix (T1w)": lambda folder: outcome_of(folder, t1w(folder, ball((16, 16, 16)), np.diag([12.0, 12, 12, 1]))),
+    "few slices (BOLD)": lambda folder: outcome_of(folder, bold(folder, np.stack([ball((30, 30, 4))] * 6, axis=-1))),
+    "thick slices": lambda folder: outcome_of(folder, t1w(folder, ball((60, 60, 24)), np.diag([1.5, 1.5, 6, 1]))),
+    "scan with two volumes": lambda folder: outcome_of(folder, bold(folder, n=2)),
+    "T1w with several volumes": lambda folder: outcome_of(folder, t1w(folder, np.stack([ball()] * 3, axis=-1))),
+    "RepetitionTime in milliseconds": lambda folder: outcome_of(folder, bold(folder), tr=2000),
+    "the same, with an impossible value": lambda folder: outcome_of(
+        folder, bold(folder, tr=2000, unit="unknown"), tr=None
+    ),
+}
 
 
 @pytest.mark.slow

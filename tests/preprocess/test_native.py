@@ -16,11 +16,11 @@ from bolt.config.layout import Layout
 from bolt.io.errors import BoltWarning
 from bolt.io.files import read_json, read_table
 from bolt.io.volumes import BoldInfo
-from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
+from bolt.preprocess.functional.workflow import functional_names
 from bolt.report.sections.cohort import SPACE_COLUMNS, spaces_section
 from bolt.series.native_space import Transforms, _followed, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
-from tests.preprocess.conftest import SCAN, SETTINGS, SPACE, VOLUMES
+from tests.preprocess.conftest import SCAN, SPACE, VOLUMES, run_functional
 
 UNSTEADY = 2
 
@@ -46,21 +46,7 @@ def native(head, anat, tmp_path_factory) -> Path:
     data[..., :UNSTEADY] *= [1.5, 1.2]
     nib.save(nib.Nifti1Image(data, scan.affine, scan.header), folder / head.bold.name)
     with pytest.warns(BoltWarning, match=f"first {UNSTEADY} volume.* are not in the steady state"):
-        preprocess_functional(
-            folder / head.bold.name,
-            anat,
-            head.template,
-            SPACE,
-            4.0,
-            SETTINGS,
-            folder / "sub-01" / "func",
-            folder / "work",
-            scan_id=SCAN,
-            prefix="sub-01_",
-            tr=2.0,
-            output="native",
-        )
-    return folder / "sub-01" / "func"
+        return run_functional(head, anat, folder, folder / head.bold.name, output="native")
 
 
 KEYS = {"denoise": load_denoise("none"), "tr": 2.0, "threshold": 0.5, "space": SPACE}

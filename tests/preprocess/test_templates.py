@@ -16,15 +16,20 @@ from tests.shared import shared_data
 SPACE = "MNI152NLin6Asym"
 
 
+def stage_part(folder, part, value, resolution=2):
+    image = nib.Nifti1Image(np.full((4, 4, 4), value, np.uint8), np.diag([resolution, resolution, resolution, 1.0]))
+    nib.save(image, folder / f"{folder.name}_res-0{resolution}_{part}.nii.gz")
+
+
 @pytest.fixture
 def home(tmp_path):
-    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
-    folder.mkdir(parents=True)
+    for space in (SPACE, "MNI152NLin2009cAsym"):
+        folder = tmp_path / "templateflow" / f"tpl-{space}"
+        folder.mkdir(parents=True)
+        (folder / "template_description.json").write_text(json.dumps({"Name": "x", "Identifier": space}))
     for part, value in (("T1w", 5), ("desc-brain_T1w", 6), ("desc-brain_mask", 1)):
-        image = nib.Nifti1Image(np.full((4, 4, 4), value, np.uint8), np.diag([2.0, 2, 2, 1]))
-        nib.save(image, folder / f"tpl-{SPACE}_res-02_{part}.nii.gz")
-    (folder / "template_description.json").write_text(json.dumps({"Name": "x", "Identifier": SPACE}))
-    return folder.parent
+        stage_part(tmp_path / "templateflow" / f"tpl-{SPACE}", part, value)
+    return tmp_path / "templateflow"
 
 
 def test_whole_head_and_mask_are_taken(home, tmp_path):
@@ -33,27 +38,23 @@ def test_whole_head_and_mask_are_taken(home, tmp_path):
     assert nib.load(tmp_path / "out" / "T1w.nii.gz").get_fdata().max() == 5  # not the skull-stripped one
 
 
-def test_an_unknown_space_lists_the_known(home, tmp_path):
+def test_a_missing_file_says_how_to_fill_the_home(home, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=SPACE):
         templates.stage_template("MNI305x", 2.0, tmp_path / "out", home)
-
-
-def test_a_missing_file_says_how_to_fill_the_home(home, tmp_path):
-    next(home.rglob("*brain_mask.nii.gz")).unlink()
-    with pytest.raises(DataError, match="TEMPLATEFLOW_HOME") as error:
-        templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
-    assert str(home) in error.value.where
-
-
-def test_an_unfetched_file_without_a_network_says_how_to_fill_the_home(home, tmp_path, monkeypatch):
-    next(home.rglob("*brain_mask.nii.gz")).write_bytes(b"")
 
     def no_route(*args, **kwargs):
         raise OSError("no route to host")
 
     monkeypatch.setattr("templateflow.client.TemplateFlowClient.get", no_route)
+    mask = next(home.rglob("*brain_mask.nii.gz"))
+    mask.write_bytes(b"")  # not fetched yet
     with pytest.raises(DataError, match=r"no route to host.*TEMPLATEFLOW_HOME"):
         templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
+    monkeypatch.undo()
+    mask.unlink()
+    with pytest.raises(DataError, match="TEMPLATEFLOW_HOME") as error:
+        templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
+    assert str(home) in error.value.where
 
 
 def test_the_phantoms_template_needs_no_download(tmp_path):
@@ -86,16 +87,10 @@ def test_a_filled_home_needs_no_network(space, tmp_path, monkeypatch):
 
 def test_the_other_mni_template_is_taken_with_its_grey_matter(home, tmp_path):
     """MNI152NLin2009cAsym has grey-matter probabilities at both resolutions in TemplateFlow."""
-    space = "MNI152NLin2009cAsym"
-    folder = home / f"tpl-{space}"
-    folder.mkdir()
-    (folder / "template_description.json").write_text(json.dumps({"Name": "x", "Identifier": space}))
     for resolution in (1, 2):
-        grid = np.diag([resolution, resolution, resolution, 1.0])
         for part in ("T1w", "desc-brain_T1w", "desc-brain_mask", "label-GM_probseg", "label-WM_probseg"):
-            image = nib.Nifti1Image(np.full((4, 4, 4), resolution, np.uint8), grid)
-            nib.save(image, folder / f"tpl-{space}_res-0{resolution}_{part}.nii.gz")
-    templates.stage_template(space, 2.0, tmp_path / "out", home)
+            stage_part(home / "tpl-MNI152NLin2009cAsym", part, resolution, resolution)
+    templates.stage_template("MNI152NLin2009cAsym", 2.0, tmp_path / "out", home)
     made = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert made == ["T1w.nii.gz", "brain_mask.nii.gz", "gm.nii.gz"]
     assert all(nib.load(tmp_path / "out" / name).get_fdata().max() == 2 for name in made)

@@ -7,8 +7,7 @@ from bolt.io.errors import BoltWarning, DataError
 from bolt.preprocess import images
 from bolt.preprocess.anatomical.average import aligned
 from bolt.preprocess.anatomical.steps import Conform
-from tests.preprocess.conftest import SETTINGS
-from tests.preprocess.functional.test_sbref import moved
+from tests.preprocess.conftest import SETTINGS, moved
 
 POSITION = np.array([2.0, -3.0, 1.0, 0.03, -0.02, 0.02])
 

@@ -9,16 +9,9 @@ from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import read_json
 from bolt.preprocess import images
 from bolt.preprocess.functional.sbref import align_sbref
-from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
+from bolt.preprocess.functional.workflow import functional_names
 from bolt.preprocess.registration import epi_mask
-from tests.preprocess.conftest import SCAN, SETTINGS, SPACE, Head
-
-
-def moved(volume: np.ndarray, affine: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Return a volume of the head after it has moved by `position` (RAS mm)."""
-    points = images.apply(affine, np.argwhere(np.ones(volume.shape)))
-    places = images.apply(np.linalg.inv(affine) @ np.linalg.inv(position), points)
-    return ndimage.map_coordinates(volume, places.T, order=3).reshape(volume.shape)
+from tests.preprocess.conftest import SCAN, SETTINGS, SPACE, Head, moved, run_functional
 
 
 @pytest.fixture(scope="module")
@@ -70,22 +63,12 @@ def test_another_brain_or_a_damaged_file_is_refused(reference, tmp_path):
             align_sbref(tmp_path / f"{name}.nii.gz", *(images.to_ants(a, affine) for a in (volume, mask)), SETTINGS)
 
 
-def preprocess(head, anat, out, sbref):
-    preprocess_functional(
-        *(head.bold, anat, head.template, SPACE, 8.0, SETTINGS, out / "sub-01" / "func", out / "work"),
-        scan_id=SCAN,
-        prefix="sub-01_",
-        tr=2.0,
-        sbref=sbref,
-    )
-    func = out / "sub-01" / "func"
-    return read_json(func / f"{SCAN}_desc-quality.json"), read_json(func / f"{SCAN}_boldref.json"), func
-
-
 @pytest.mark.slow
 def test_the_scan_is_coregistered_by_it(head, anat, sbref, tmp_path):
-    numbers, about, func = preprocess(head, anat, tmp_path, sbref[0])
-    assert 1 < numbers["sbref_shift"] < 6 and "single-band reference" in " ".join(about["Methods"])
+    func = run_functional(head, anat, tmp_path, size=8.0, sbref=sbref[0])
+    about = read_json(func / f"{SCAN}_boldref.json")
+    assert 1 < read_json(func / f"{SCAN}_desc-quality.json")["sbref_shift"] < 6
+    assert "single-band reference" in " ".join(about["Methods"])
     assert any("sbref" in source for source in about["Sources"])
     matrix = images.read_matrix(func / functional_names(SCAN, SPACE)["bold_to_t1w"])
     centre = np.zeros(3)
@@ -95,7 +78,9 @@ def test_the_scan_is_coregistered_by_it(head, anat, sbref, tmp_path):
 
 @pytest.mark.slow
 def test_one_that_cannot_be_used_costs_no_scan(head, anat, reference, tmp_path):
-    images.save(np.random.default_rng(0).random(reference[0].shape), reference[1], tmp_path / "noise.nii.gz")
+    noise = tmp_path / "noise.nii.gz"
+    images.save(np.random.default_rng(0).random(reference[0].shape), reference[1], noise)
     with pytest.warns(BoltWarning, match="not used for the coregistration: it does not show the brain"):
-        numbers, _, _ = preprocess(head, anat, tmp_path, tmp_path / "noise.nii.gz")
+        func = run_functional(head, anat, tmp_path, size=8.0, sbref=noise)
+    numbers = read_json(func / f"{SCAN}_desc-quality.json")
     assert "does not show" in numbers["sbref_refusal"] and numbers["coregistration_mask_dice"] > 0.8

@@ -19,19 +19,16 @@ def blobs(seed: int, size: int = 40, sigma: float = 2.0) -> np.ndarray:
     return data / data.std()
 
 
-def test_mutual_information_of_equal_and_of_independent_images():
+def test_mutual_information_of_equal_of_independent_and_of_few_voxels():
     a, b = (np.random.default_rng(seed).normal(size=20_000) for seed in (0, 1))
     assert normalised_mutual_information(a, a) == pytest.approx(1)
     assert normalised_mutual_information(a, -(a**3)) > 0.4  # the same with another contrast
     assert normalised_mutual_information(a, b) < 0.01
     assert normalised_mutual_information(a, np.ones(20_000)) == 0
-
-
-def test_few_voxels_are_not_informative():
-    a, b = (np.random.default_rng(seed).normal(size=2000) for seed in (0, 1))
-    assert normalised_mutual_information(a[:999], a[:999]) == 0
-    assert normalised_mutual_information(a, a) == pytest.approx(1) and normalised_mutual_information(a, b) < 0.05
-    assert normalised_mutual_information(a[:0], b[:0]) == 0
+    assert normalised_mutual_information(a[:2000], a[:2000]) == pytest.approx(1)
+    assert normalised_mutual_information(a[:2000], b[:2000]) < 0.05
+    for few in (0, 999):
+        assert normalised_mutual_information(a[:few], a[:few]) == 0
 
 
 @pytest.mark.parametrize(("away", "informative"), [(0, True), (90, False), (300, False)])

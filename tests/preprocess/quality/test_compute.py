@@ -85,11 +85,7 @@ def test_functional(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert numbers["template_brain_covered"] == pytest.approx(9 / 12)
     bold_image, bold_mask, t1w, t1w_mask, matrix, used = given[0]
     assert used is settings
-    for image, name in (
-        (bold_image, "native_corrected"),
-        (bold_mask, "native_mask"),
-        (t1w, "t1w"),
-        (t1w_mask, "t1w_mask"),
-    ):
+    names = {"native_corrected": bold_image, "native_mask": bold_mask, "t1w": t1w, "t1w_mask": t1w_mask}
+    for name, image in names.items():
         np.testing.assert_array_equal(image.numpy(), images.read(paths[name]).numpy())
     np.testing.assert_array_equal(matrix, np.eye(4))

@@ -40,54 +40,45 @@ def test_evidence_falls_with_the_distance(head, brain, tmp_path):
         assert all(after[name] < before[name] - 0.02 for name in before)
 
 
-def test_without_an_atlas_its_measure_is_left_out(head, brain, tmp_path):
-    images.write_matrix(np.eye(4), tmp_path / "still.mat")
-    evidence = normalisation_evidence({**brain[0], "forward": tmp_path / "still.mat"}, head.template)
-    assert set(evidence) == {"ventricle_dice", "template_correlation"}
-
-
-def test_ventricles_that_were_staged_are_the_ones_compared_with(head, brain, tmp_path):
-    template = tmp_path / "template"
-    template.mkdir()
+@pytest.fixture
+def template(head, tmp_path):
+    """A copy of the template, without ventricles."""
+    folder = tmp_path / "template"
+    folder.mkdir()
     for name in ("T1w.nii.gz", "brain_mask.nii.gz"):
-        shutil.copy(head.template / name, template)
+        shutil.copy(head.template / name, folder)
+    return folder
+
+
+@pytest.fixture
+def still(brain, tmp_path):
     images.write_matrix(np.eye(4), tmp_path / "still.mat")
-    paths = {**brain[0], "forward": tmp_path / "still.mat"}
-    computed = normalisation_evidence(paths, template)
+    return {**brain[0], "forward": tmp_path / "still.mat"}
+
+
+def test_ventricles_that_were_staged_are_the_ones_compared_with(still, template):
+    computed = normalisation_evidence(still, template)
+    assert set(computed) == {"ventricle_dice", "template_correlation"}  # without an atlas its measure is left out
     stage_ventricles(template)
-    assert normalisation_evidence(paths, template) == computed
-    staged, affine = images.load(template / VENTRICLES)
-    images.save(np.roll(staged, 3, axis=1), affine, template / VENTRICLES, "uint8")
-    assert normalisation_evidence(paths, template)["ventricle_dice"] < computed["ventricle_dice"] - 0.1
+    staged = nib.load(template / VENTRICLES)
+    assert staged.get_data_dtype() == np.uint8 and int(staged.header["sform_code"]) == images.MNI
+    assert normalisation_evidence(still, template) == computed
+    images.save(np.roll(staged.get_fdata(), 3, axis=1), staged.affine, template / VENTRICLES, "uint8")
+    assert normalisation_evidence(still, template)["ventricle_dice"] < computed["ventricle_dice"] - 0.1
 
 
-def test_fluid_far_from_the_ventricles_does_not_count(head, brain, tmp_path):
+def test_fluid_far_from_the_ventricles_does_not_count(still, template, tmp_path):
     """With 4-mm voxels, `NEAR` (6 mm) is one voxel along an axis."""
-    template = tmp_path / "template"
-    template.mkdir()
-    for name in ("T1w.nii.gz", "brain_mask.nii.gz"):
-        shutil.copy(head.template / name, template)
     whole, affine = images.load(template / "brain_mask.nii.gz")
     known = np.zeros(whole.shape, bool)
-    centre = tuple(n // 2 for n in whole.shape)
-    known[tuple(slice(c - 3, c + 3) for c in centre)] = True
+    x, y, z = (n // 2 for n in whole.shape)
+    known[x - 3 : x + 3, y - 3 : y + 3, z - 3 : z + 3] = True
     images.save(known, affine, template / VENTRICLES, "uint8")
-    images.write_matrix(np.eye(4), tmp_path / "still.mat")
     found = []
-    for name, gap, length in (("none", 0, 0), ("near", 0, 4), ("far", 3, 4)):
+    for gap, length in ((0, 0), (0, 4), (3, 4)):
         fluid = known.copy()
-        start = centre[0] + 3 + gap
-        fluid[start : start + length, centre[1] - 3 : centre[1] + 3, centre[2] - 3 : centre[2] + 3] = True
-        images.save(fluid, affine, tmp_path / f"{name}.nii.gz")
-        paths = {**brain[0], "csf": tmp_path / f"{name}.nii.gz", "forward": tmp_path / "still.mat"}
-        found.append(normalisation_evidence(paths, template)["ventricle_dice"])
+        fluid[x + 3 + gap : x + 3 + gap + length, y - 3 : y + 3, z - 3 : z + 3] = True
+        images.save(fluid, affine, tmp_path / "csf.nii.gz")
+        found.append(normalisation_evidence({**still, "csf": tmp_path / "csf.nii.gz"}, template)["ventricle_dice"])
     none, near, far = found
     assert far == none != near
-
-
-def test_ventricles_are_staged_as_whole_numbers_in_the_templates_space(head, tmp_path):
-    for name in ("T1w.nii.gz", "brain_mask.nii.gz"):
-        shutil.copy(head.template / name, tmp_path)
-    stage_ventricles(tmp_path)
-    staged = nib.load(tmp_path / VENTRICLES)
-    assert staged.get_data_dtype() == np.uint8 and int(staged.header["sform_code"]) == images.MNI
