@@ -59,25 +59,22 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     p = model(x).logits.softmax(-1)[0].detach()
     assert found["explained"] == found["predicted"] == CLASSES[int(p.argmax())]
     assert found["probability"] == pytest.approx(float(p.max()), rel=1e-4)
-    assert found["sum_of_contributions"] == pytest.approx(found["log_odds"] - found["log_odds_without"], abs=1e-3)
     curve = read_table(out / "importance.tsv")
     np.testing.assert_allclose(curve["importance"], importance(model, x)[0].detach(), rtol=1e-4)
     assert curve["volume"].tolist() == list(range(3, 43)) and curve["seconds"].iloc[0] == 6  # of the acquisition
     landmarks = read_table(out / "landmarks.tsv")
     assert landmarks["importance"].tolist() == sorted(curve["importance"], reverse=True)[:5]
-    rois = read_table(out / "rois.tsv").set_index("value")
-    assert sorted(rois.index) == VALUES and rois["contribution"].sum() == pytest.approx(
-        found["sum_of_contributions"], abs=1e-5
-    )
+    rois, total = read_table(out / "rois.tsv").set_index("value"), found["sum_of_contributions"]
+    assert sorted(rois.index) == VALUES and rois["contribution"].sum() == pytest.approx(total, abs=1e-5)
+    assert total == pytest.approx(found["log_odds"] - found["log_odds_without"], abs=1e-3)
     painted, labels = (nib.load(path).get_fdata() for path in (out / found["map"], Path(atlas) / "labels.nii.gz"))
     for value in VALUES:
         np.testing.assert_allclose(painted[labels == value], rois.loc[value, "contribution"], rtol=1e-5)
     assert (painted[labels == 0] == 0).all()
     page = (out / "index.html").read_text()
-    for place in re.findall(r'(?:src|href)="([^"#]+)"', page):
-        assert (out / place).is_file()
-    assert "events.png" in page
-    assert "http" not in page and found["explained"] in page and f"{found['probability']:.2f}" in page
+    assert all((out / place).is_file() for place in re.findall(r'(?:src|href)="([^"#]+)"', page))
+    shown = ("events.png", found["explained"], f"{found['probability']:.2f}")
+    assert all(text in page for text in shown) and "http" not in page
     assert found["tested"] is None and "right in its test scans" not in page
 
 
@@ -138,17 +135,11 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
         assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
 
 
-def with_nan(series: np.ndarray) -> np.ndarray:
-    series = series.copy()
-    series[4, 1] = np.nan
-    return series
-
-
 MADE = {
     "series with another number of ROIs": lambda series: series[:, :2],
     "transposed series of one scan": lambda series: series.T,
     "scan shorter than the model's window": lambda series: series[:6],
-    "single NaN in the series of one scan": with_nan,
+    "single NaN in the series of one scan": lambda series: np.where(series == series[4, 1], np.nan, series),
     "constant series": lambda series: 0 * series,
 }
 
@@ -156,7 +147,17 @@ MADE = {
 def bad(name: str, folder: Path, scan: Path) -> list[object]:
     """Words of a command that must be refused."""
     series, place = np.load(scan), folder / "fold-1"
-    words: list[object] = [scan, "--out", folder / "out"]
+    own = write_own(folder / "own", values=(5, 17, 301 if "lacks" in name else 300))
+    options: dict[str, list[object]] = {
+        "atlas that lacks an ROI of the model": ["--atlas", own],
+        "series from another atlas, according to their JSON file": ["--atlas", own],
+        "unknown class": ["--class", "patent"],
+        "events without a repetition time": ["--events", folder / "events.tsv"],
+        "repetition time of 0": ["--tr", 0],
+        "no landmarks": ["--tokens", 0],
+    }
+    words: list[object] = [scan, "--out", folder / "out", *options.get(name, [])]
+    (folder / "events.tsv").write_text("onset\tduration\n1\t1\n")
     if name == "folder without a model":
         place = folder / "empty"
         place.mkdir()
@@ -167,29 +168,15 @@ def bad(name: str, folder: Path, scan: Path) -> list[object]:
         checkpoint(place, classes=None)
     elif name == "model that uses covariates":
         about = read_json(place / "checkpoint.json")["model"] | {"covariates": ["age"]}
-        columns = [{"column": "age", "mean": 30.0, "sd": 5.0}]
-        checkpoint(place, 1, model=about, covariates=columns)
+        checkpoint(place, 1, model=about, covariates=[{"column": "age", "mean": 30.0, "sd": 5.0}])
     elif name == "weights not in safetensors format":
         (place / "checkpoint.safetensors").write_bytes(b"import os")
     elif name in MADE:
-        values = MADE[name](series)
-        np.save(scan, values)
-    elif name == "atlas that lacks an ROI of the model":
-        words += ["--atlas", write_own(folder / "own", values=(5, 17, 301))]
+        np.save(scan, MADE[name](series))
     elif name == "series from another atlas, according to their JSON file":
         write_json({"Atlas": "aal116"}, scan.with_suffix(".json"))
-        words += ["--atlas", write_own(folder / "own")]
-    elif name == "unknown class":
-        words += ["--class", "patent"]
-    elif name == "events without a repetition time":
-        (folder / "events.tsv").write_text("onset\tduration\n1\t1\n")
-        words += ["--events", folder / "events.tsv"]
-    elif name == "repetition time of 0":
-        words += ["--tr", 0]
-    elif name == "no landmarks":
-        words += ["--tokens", 0]
     elif name == "image in place of series":
-        words[0] = Path(write_own(folder / "own")) / "labels.nii.gz"
+        words[0] = folder / "own/labels.nii.gz"
     elif name == "missing series":
         scan.unlink()
     return [place, *words]
@@ -223,21 +210,20 @@ def with_model(**change: object) -> object:
     return write
 
 
-DAMAGE = [
-    ("NaN weights", nan_weights, "NaN or infinite weights"),
-    ("many blocks", with_model(hyper=HYPER | {"n_blocks": 10_000_000}), "n_blocks is 10000000, but there are"),
-    ("a list", described("[1, 2]"), "not a model's description"),
-    ("a hundred thousand levels", described("[" * 100_000), "not valid JSON"),
-    ("null", described("null"), "not a model's description"),
-    ("null model", with_model(model=None), "not a model's description"),
-    ("no settings", with_model(hyper=None), "not a model's description"),
-    ("number as classes", described('{"model": {"model": "bolt", "hyper": {"a": 1}}, "classes": 3}'), "not a model's"),
-]
+DAMAGE = {
+    "NaN weights": (nan_weights, "NaN or infinite weights"),
+    "many blocks": (with_model(hyper=HYPER | {"n_blocks": 10_000_000}), "n_blocks is 10000000, but there are"),
+    "a hundred thousand levels": (described("[" * 100_000), "not valid JSON"),
+    "a list": (described("[1, 2]"), "not a model's description"),
+    "null": (described("null"), "not a model's description"),
+    "null model": (with_model(model=None), "not a model's description"),
+    "no settings": (with_model(hyper=None), "not a model's description"),
+}
 
 
-@pytest.mark.parametrize(("change", "message"), [case[1:] for case in DAMAGE], ids=[case[0] for case in DAMAGE])
-def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, change, message: str) -> None:
-    folder = checkpoint(tmp_path / "fold-1")
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, name: str) -> None:
+    folder, (change, message) = checkpoint(tmp_path / "fold-1"), DAMAGE[name]
     change(folder)
     assert run(folder, scan, "--out", tmp_path / "out") == 2
     line = capsys.readouterr().err
@@ -245,15 +231,10 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, ch
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("place", ["a file", "below a file", "a long name", "a folder as series"])
-def test_paths_that_cannot_be_used_are_one_line(tmp_path: Path, scan: Path, capsys, place: str) -> None:
-    checkpoint(tmp_path / "fold-1")
-    (tmp_path / "taken").write_text("")
-    out = {
-        "a file": tmp_path / "taken",
-        "below a file": tmp_path / "taken/out",
-        "a long name": tmp_path / ("a" * 300),
-    }.get(place, tmp_path / "out")
-    series = tmp_path if place == "a folder as series" else scan
-    assert run(tmp_path / "fold-1", series, "--out", out) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_paths_that_cannot_be_used_are_one_line(tmp_path: Path, scan: Path, capsys) -> None:
+    folder, file = checkpoint(tmp_path / "fold-1"), tmp_path / "taken"
+    file.touch()
+    places = [(scan, file), (scan, file / "below"), (scan, tmp_path / ("a" * 300)), (tmp_path, tmp_path / "out")]
+    for series, out in places:
+        assert run(folder, series, "--out", out) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -95,18 +95,15 @@ def test_provenance_without_a_job_is_skipped(tmp_path):
     assert ledger(tmp_path)[1] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        (FOLD.format(0), "bolt-1a2b"),
-        (FOLD.format(0) + "/inner-1", "bolt-1a2b"),
-        ("cc200/bolt/fold-3", "bolt"),
-        ("sub-01/ses-a/sub-01_ses-a_task-rest", None),
-        ("all", None),
-    ],
-)
-def test_the_model_is_read_from_the_jobs_name(name, model):
-    assert JobCost("mine", "train_fold", name).model == model
+def test_the_model_is_read_from_the_jobs_name():
+    for name, model in {
+        FOLD.format(0): "bolt-1a2b",
+        FOLD.format(0) + "/inner-1": "bolt-1a2b",
+        "cc200/bolt/fold-3": "bolt",
+        "sub-01/ses-a/sub-01_ses-a_task-rest": None,
+        "all": None,
+    }.items():
+        assert JobCost("mine", "train_fold", name).model == model
 
 
 def test_the_command_writes_a_described_table(tmp_path, monkeypatch):
@@ -125,10 +122,9 @@ def test_an_unwritable_ledger_does_not_fail_the_run(tmp_path, caplog):
 
 def test_linked_results_on_another_disk_count(tmp_path):
     measured(tmp_path, "train_fold", FOLD.format(0), 3600.0, 3600.0)
-    noted(tmp_path, "train_fold", FOLD.format(0), device="cuda: H200")
-    (tmp_path / "mine").rename(tmp_path / "moved")
     (tmp_path / "results").mkdir()
-    (tmp_path / "results/mine").symlink_to(tmp_path / "moved")
+    (tmp_path / "results/mine").symlink_to((tmp_path / "mine").rename(tmp_path / "moved"))
+    noted(tmp_path / "results", "train_fold", FOLD.format(0), device="cuda: H200")
     assert row(ledger(tmp_path / "results")[0], "train_fold").gpu_hours == 1
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from bolt.io.files import sha256, write_json
 from bolt.jobs.run_crate import NAME, PROFILE, refresh_run_crate, write_run_crate
-from tests.snake import series_dataset, snakemake
 
 DAY = "2026-11-2{}T06:00:23+0000"
 KNOWN_ELSEWHERE = ("https://w3id.org/ro/crate/", "http://schema.org/")
@@ -38,27 +37,16 @@ def note(path, stage, inputs, outputs, day=1, **facts):
 def results(tmp_path):
     """Two jobs, the second of which reads what the first wrote; and what does not count."""
     folder = tmp_path / "results/mine"
-    for name, text in {
-        "config.yaml": "a: 1",
-        "scans.tsv": "scan_id",
-        "fold 0/predictions.tsv": "a",
-        "x.html": "",
-    }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    (tmp_path / "participants.tsv").write_text("participant_id")
-    config = folder / "config.yaml"
-    note(folder / "scans_provenance.json", "index", [config, tmp_path / "participants.tsv"], ["scans.tsv"])
-    listed = [config, folder / "scans.tsv", tmp_path / "gone (120 files)"]
+    (folder / "fold 0").mkdir(parents=True)
+    config, scans, people = folder / "config.yaml", folder / "scans.tsv", tmp_path / "participants.tsv"
+    for path in (config, scans, people, folder / "fold 0/predictions.tsv", folder / "x.html"):
+        path.write_text(path.name)
+    note(folder / "scans_provenance.json", "index", [config, people], ["scans.tsv"])
+    listed = [config, scans, tmp_path / "gone (120 files)"]
     note(folder / "fold 0/provenance.json", "train", listed, ["predictions.tsv"], day=2, changed=True)
     (folder / "damaged_provenance.json").write_text('{"stage": "tra')
     (folder / "other_provenance.json").write_text("[]")
     return folder
-
-
-def crate(results):
-    content = json.loads((results / NAME).read_text())
-    return content, {entity["@id"]: entity for entity in content["@graph"]}
 
 
 def references(value):
@@ -79,7 +67,8 @@ def written(results):
 
 def check_crate(results):
     """What RO-Crate 1.1 and the profile require of every crate; returns its entities."""
-    content, entities = crate(results)
+    content = json.loads((results / NAME).read_text())
+    entities = {entity["@id"]: entity for entity in content["@graph"]}
     assert len(entities) == len(content["@graph"])
     assert content["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
     assert "https://w3id.org/ro/terms/workflow-run/context" in content["@context"]
@@ -154,13 +143,3 @@ def test_a_crate_that_cannot_be_written_ends_no_run(tmp_path, caplog):
     (tmp_path / "file").touch()
     refresh_run_crate(tmp_path / "file", "mine")
     assert "ro-crate-metadata.json was not written" in caplog.text
-
-
-def test_every_run_ends_with_a_crate(tmp_path):
-    done = snakemake(tmp_path, "series", config=series_dataset(tmp_path))
-    assert done.returncode == 0, done.stdout
-    entities = check_crate(tmp_path / "results/mine")
-    stages = {entity["name"].split(":")[0] for entity in entities.values() if entity["@type"] == "CreateAction"}
-    assert stages == {"index", "cache", "exclusions"}
-    read = [entity["@id"] for entity in entities["#exclusions_provenance.json"]["object"]]
-    assert read == ["config.yaml", "cache/dosenbach160/ready/exclusions.tsv"]

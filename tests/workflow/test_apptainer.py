@@ -26,7 +26,7 @@ os.execvp("bash", words[words.index(image) + 1:])
 
 
 def programme(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True)
     path.write_text(text)
     path.chmod(0o755)
 

@@ -34,14 +34,8 @@ def cluster(folder, components):
     script.write_text(f'#!/bin/sh\necho "$1" >> {submitted}\nsh "$2" > /dev/null 2>&1\necho $$\n')
     script.chmod(0o755)
     profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
-    profile |= {
-        "executor": "cluster-generic",
-        "cluster-generic-submit-cmd": f"{script} {{name}}",
-        "latency-wait": 5,
-        "seconds-between-status-checks": 1,
-        "group-components": [f"parcellations={components}"],
-        "jobs": 2,
-    }
+    profile |= {"executor": "cluster-generic", "cluster-generic-submit-cmd": f"{script} {{name}}", "latency-wait": 5}
+    profile |= {"seconds-between-status-checks": 1, "group-components": [f"parcellations={components}"], "jobs": 2}
     (folder / "profile").mkdir()
     write_yaml(folder / "profile/config.yaml", profile)
     return folder / "profile", submitted

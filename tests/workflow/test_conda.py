@@ -27,9 +27,8 @@ def places(tmp_path_factory):
 def run(folder: Path, places: tuple[Path, Path], *target: str, config: Path) -> dict[str, set[str]]:
     """Run Snakemake with conda; return the commands that each environment has run."""
     path = {"PATH": f"{places[0]}{os.pathsep}{os.environ['PATH']}"}
-    done = snakemake(
-        folder, "--use-conda", "--conda-prefix", str(places[1]), *target, config=config, env=path, fresh=True
-    )
+    asked = ("--use-conda", "--conda-prefix", str(places[1]), *target)
+    done = snakemake(folder, *asked, config=config, env=path, fresh=True)
     assert done.returncode == 0, done.stdout
     made = {file.read_text(): file.with_suffix("") for file in places[1].glob("*.yaml")}
     calls = {name: made.get((ROOT / f"workflow/envs/{name}.yaml").read_text()) for name in ("imaging", "learning")}

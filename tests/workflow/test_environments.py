@@ -7,9 +7,7 @@ import sys
 import textwrap
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 
-import pytest
 from packaging.utils import canonicalize_name
 
 from bolt.config import ROOT
@@ -104,39 +102,28 @@ def packages_of(command: str) -> set[str]:
     return walk(*START, lazily=False) | walk(*stage, *stage_imports(command), lazily=True)
 
 
-def environment_file(name: str) -> Path:
-    return ROOT / f"workflow/envs/{name}.yaml"
-
-
 def providers(package: str) -> set[str]:
     """Distributions that bring a package."""
     return {canonicalize_name(name) for name in packages_distributions()[package]}
 
 
-@pytest.mark.parametrize("rule", sorted(rules()))
-def test_environment_of_a_rule_holds_what_it_imports(rule):
-    environment, command = rules()[rule]
-    there = conda.brought(environment_file(environment))
-    for package in sorted(packages_of(command)):
-        assert providers(package) & there, f"{rule}: `bolt {command}` imports {package}, which {environment} lacks"
-
-
-@pytest.mark.parametrize("environment", ["imaging", "learning"])
-def test_environments_pin_nothing_that_no_rule_imports(environment):
-    commands = {command for where, command in rules().values() if where == environment}
-    imported = set().union(*(providers(package) for command in commands for package in packages_of(command)))
-    lines = (ROOT / f"workflow/envs/{environment}.in").read_text().splitlines()
-    assert {line for line in lines if not line.startswith("#")} <= imported
+def test_environments_hold_what_their_rules_import_and_pin_nothing_else():
+    there = {name: conda.brought(ROOT / f"workflow/envs/{name}.yaml") for name in ("imaging", "learning")}
+    used = {name: set() for name in there}
+    assert {path.stem for path in (ROOT / "workflow/envs").glob("*.yaml")} == {name for name, _ in rules().values()}
+    for rule, (environment, command) in rules().items():
+        for package in sorted(packages_of(command)):
+            used[environment] |= providers(package)
+            assert providers(package) & there[environment], (
+                f"{rule}: `bolt {command}` imports {package}, which {environment} lacks"
+            )
+    for environment, imported in used.items():
+        lines = (ROOT / f"workflow/envs/{environment}.in").read_text().splitlines()
+        assert {line for line in lines if not line.startswith("#")} <= imported
 
 
 def test_the_launching_environment_holds_what_the_snakefile_imports():
-    snakefile = (ROOT / "Snakefile").read_text()
-    modules = re.findall(r"^from (bolt[\w.]*) import", snakefile, re.MULTILINE)
+    modules = re.findall(r"^from (bolt[\w.]*) import", (ROOT / "Snakefile").read_text(), re.MULTILINE)
     there = conda.brought(ROOT / "environment.yml")
     for package in sorted(walk(*modules, lazily=False)):
         assert providers(package) & there, f"the Snakefile imports {package}, which environment.yml lacks"
-
-
-def test_every_environment_is_used():
-    files = (ROOT / "workflow/envs").glob("*.yaml")
-    assert {environment for environment, _ in rules().values()} == {path.stem for path in files}

@@ -16,28 +16,17 @@ def job(config: Path | None = None) -> Job:
     return Job(Namespace(stage="index", config=config))
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_without_a_configuration_the_one_that_comes_with_bolt_is_read(folder):
-    here = job()
-    assert here.config_file == ROOT / "config/config.yaml"
-    assert here.config.dataset == here.dataset.name == "phantom"
-
-
-def test_the_working_folders_own_configuration_comes_first(folder):
+def test_without_a_configuration_the_one_that_comes_with_bolt_is_read_unless_the_folder_has_its_own(here):
+    shipped = job()
+    assert shipped.config_file == ROOT / "config/config.yaml"
+    assert shipped.config.dataset == shipped.dataset.name == "phantom"
     CONFIG.parent.mkdir()
     CONFIG.write_text("{dataset: phantom, atlases: [cc200]}")
-    here = job()
-    assert here.config_file == CONFIG
-    assert here.config.atlases == ["cc200"]
+    assert job().config_file == CONFIG and job().config.atlases == ["cc200"]
 
 
-def test_a_given_configuration_must_exist(folder):
-    given = folder / "my_study.yaml"
+def test_a_given_configuration_must_exist(here):
+    given = here / "my_study.yaml"
     with pytest.raises(DataError, match="my_study.yaml: file not found"):
         job(given)
     given.write_text("{dataset: phantom, atlases: [aal116]}")

@@ -32,15 +32,12 @@ def test_environments_are_as_conda_reads_them(name):
 def test_environments_hold_the_locked_versions_of_all_that_they_need(name):
     lines = (ROOT / f"workflow/envs/{name}.in").read_text().splitlines()
     direct = [Requirement(line) for line in lines if not line.startswith("#")]
-    there = {one.name: str(one.specifier) for one in conda.by_pip(ENVIRONMENTS[name]) if applies(one)}
+    applying = [one for one in conda.by_pip(ENVIRONMENTS[name]) if not one.marker or one.marker.evaluate(MACHINE)]
+    there = {one.name: str(one.specifier) for one in applying}
     assert set(there) == set(closure(direct, MACHINE)), "run `make lock`"
     known = {name: str(one.specifier) for name, one in locked("requirements.txt").items()}
     known["torch"] = (ROOT / "requirements-torch.txt").read_text().split("torch")[-1].strip()
     assert {package: known[package] for package in there} == there
-
-
-def applies(one: Requirement) -> bool:
-    return one.marker is None or one.marker.evaluate(MACHINE)
 
 
 def test_a_command_imports_what_its_own_stage_needs():
