@@ -39,10 +39,9 @@ def test_import_paths_that_are_promised(module, name):
 
 
 def test_folds_are_the_workflows():
-    scans = pd.DataFrame(
-        {"scan_id": [f"{i:08d}" for i in range(24)], "subject": PEOPLE.astype(str), "label": BY_PERSON}
-    )
-    scans = scans.assign(group=scans["subject"], site="")
+    names = [f"{i:08d}" for i in range(24)]
+    scans = pd.DataFrame({"scan_id": names, "subject": PEOPLE.astype(str), "label": BY_PERSON, "site": ""})
+    scans = scans.assign(group=scans["subject"])
     expected = make_folds(scans, Folds(outer=3, validation=0.2, seed=4))
     folds = bolt.folds(BY_PERSON, PEOPLE, outer=3, validation=0.2, seed=4)
     for number, fold in enumerate(folds):
@@ -63,6 +62,9 @@ def test_folds_of_numbers_and_sites():
         bolt.folds(LABELS, sites=["A", "B", "C"])
     with pytest.raises(DataError, match="only one class"):
         bolt.folds(["a"] * 24)
+    for labels in (["a", None, "b"] * 4, [["a"], ["b"]] * 6, ["a", "a ", "b"] * 4):
+        with pytest.raises(DataError, match="labels"):
+            bolt.folds(labels, outer=2)
     with pytest.raises(ConfigError, match="outer"):
         bolt.folds(LABELS, outer=1)
 
@@ -83,10 +85,22 @@ def test_leaks_are_found():
         bolt.check_leaks([(np.arange(6),)], PEOPLE)
     with pytest.raises(DataError, match="test part of fold 0 is not positions of 24 scans"):
         bolt.check_leaks([(np.arange(6), [24])], PEOPLE)
+    with pytest.raises(LeakError, match="group"):
+        bolt.check_leaks(KFold(3, shuffle=True, random_state=0).split(PEOPLE), groups=PEOPLE)  # an iterator
+    bolt.check_leaks(GroupKFold(3).split(PEOPLE, groups=PEOPLE), groups=PEOPLE)
+    with pytest.raises(DataError, match="no folds"):
+        bolt.check_leaks([])
+    with pytest.raises(DataError, match="3 and 1 scans"):
+        bolt.check_leaks([([0, 1], [2])], groups=[1, 2, 3], series=[np.ones((9, 2))])
 
 
-def test_explain_is_the_commands_explanation():
-    model = small(epochs=3).fit(SERIES, LABELS)
+@pytest.fixture(scope="module")
+def models():
+    return [small(seed=seed).fit(SERIES, LABELS) for seed in (0, 1)]
+
+
+def test_explain_is_the_commands_explanation(models):
+    model = models[0]
     explained = bolt.explain(model, 5 * SERIES[2], n_landmarks=3)
     target = model.classes_.tolist().index(model.predict(SERIES[2:3])[0])
     expected = explain_scan([model.members_[0].model], zscore(5 * SERIES[2]), target, n_landmarks=3)
@@ -104,8 +118,8 @@ def test_explain_is_the_commands_explanation():
         bolt.explain(bolt.estimator("svm").fit(SERIES, LABELS), SERIES[2])
 
 
-def test_explain_averages_over_members():
-    one, other = small(epochs=2).fit(SERIES, LABELS), small(epochs=2, seed=1).fit(SERIES, LABELS)
+def test_explain_averages_over_members(models):
+    one, other = models
     both = small().set_params()
     both.members_, both.classes_, both.n_features_in_ = [*one.members_, *other.members_], one.classes_, 6
     target = both.predict(SERIES[:1])[0]
@@ -113,9 +127,8 @@ def test_explain_averages_over_members():
     np.testing.assert_allclose(both.importance(SERIES[0]), expected, rtol=1e-6)
     explained = bolt.explain(both, SERIES[0])
     np.testing.assert_array_equal(explained.landmarks, np.argsort(-expected, kind="stable")[:5])
-    np.testing.assert_allclose(
-        both.predict_proba(SERIES), (one.predict_proba(SERIES) + other.predict_proba(SERIES)) / 2
-    )
+    averaged = (one.predict_proba(SERIES) + other.predict_proba(SERIES)) / 2
+    np.testing.assert_allclose(both.predict_proba(SERIES), averaged)
 
 
 @pytest.fixture
@@ -194,23 +207,6 @@ def test_import_is_lazy():
     assert bolt.explain is sys.modules["bolt.explain"] and bolt.explain.relevance.relevance
     with pytest.raises(AttributeError, match="no attribute 'classify'"):
         _ = bolt.classify
-
-
-def test_folds_that_are_an_iterator_are_audited():
-    groups = np.arange(24) // 2
-    with pytest.raises(LeakError, match="group"):
-        bolt.check_leaks(KFold(3, shuffle=True, random_state=0).split(groups), groups=groups)
-    bolt.check_leaks(GroupKFold(3).split(groups, groups=groups), groups=groups)
-    with pytest.raises(DataError, match="no folds"):
-        bolt.check_leaks([])
-    with pytest.raises(DataError, match="3 and 1 scans"):
-        bolt.check_leaks([([0, 1], [2])], groups=[1, 2, 3], series=[np.ones((9, 2))])
-
-
-@pytest.mark.parametrize("labels", [["a", None, "b"] * 4, [["a"], ["b"]] * 6, ["a", "a ", "b"] * 4])
-def test_labels_that_cannot_be_split_are_refused(labels):
-    with pytest.raises(DataError, match="labels"):
-        bolt.folds(labels, outer=2)
 
 
 def test_the_comparison_with_chance_is_that_of_the_report(tmp_path):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from bolt.io import files
-from bolt.io.errors import BoltError, DataError
+from bolt.io.errors import DataError
 from bolt.io.files import (
     atomic,
     read_columns,
@@ -19,7 +19,6 @@ from bolt.io.files import (
     read_yaml,
     to_numbers,
     write_if_new,
-    write_status,
     write_table,
     write_text,
 )
@@ -35,12 +34,25 @@ def test_failed_write_keeps_the_old_file_and_no_temporary_one(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_pipe_or_device_is_never_replaced_by_a_file(tmp_path):
-    pipe = tmp_path / "pipe"
+def test_a_temporary_file_keeps_the_suffix_and_gets_the_usual_permissions(tmp_path):
+    with atomic(tmp_path / "b.nii.gz") as temporary:
+        assert temporary.name.endswith(".nii.gz") and temporary.name.startswith(".")
+        temporary.touch(mode=0o600)
+    (tmp_path / "usual").write_text("")
+    assert (tmp_path / "b.nii.gz").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_pipe_is_neither_replaced_nor_waited_for_and_a_folder_is_no_file(tmp_path):
+    pipe = tmp_path / "pipe.tsv"
     os.mkfifo(pipe)
     with pytest.raises(DataError, match="device or a pipe"), atomic(pipe):
         pytest.fail("nothing is written")
     assert pipe.is_fifo()
+    with pytest.raises(DataError, match="not a regular file"):
+        read_table(pipe)
+    for read in (read_json, read_yaml, read_table):
+        with pytest.raises(DataError, match="cannot be read"):
+            read(tmp_path)
 
 
 def test_columns_are_those_of_the_table(tmp_path):
@@ -52,28 +64,13 @@ def test_columns_are_those_of_the_table(tmp_path):
     pd.testing.assert_series_equal(pd.Series(to_numbers(shares), name="share"), table["share"], check_exact=True)
     with pytest.raises(DataError, match="absent"):
         read_columns(path, ["absent"])
-    with pytest.raises(DataError, match="file not found"):
-        read_columns(tmp_path / "no.tsv", ["share"])
-    path.write_text("a\tb\n1\n")
-    with pytest.raises(DataError, match="not a readable"):
-        read_columns(path, ["b"])
-    path.write_text("")
-    with pytest.raises(DataError, match="not a readable"):
-        read_columns(path, ["b"])
-
-
-def test_only_named_columns_are_read(tmp_path):
-    path = tmp_path / "t.tsv"
-    path.write_text("a\tb\tc\n1\tx\tn/a\n2\ty\t3\n")
-    whole = read_table(path)
-    pd.testing.assert_frame_equal(read_table(path, columns=("c", "a", "absent")), whole[["a", "c"]])
-    assert list(read_table(path, columns=("absent",)).columns) == []
-
-
-def test_temporary_names_keep_their_suffix(tmp_path):
-    with atomic(tmp_path / "b.nii.gz") as temporary:
-        assert temporary.name.endswith(".nii.gz") and temporary.name.startswith(".")
-        temporary.touch()
+    for read in (read_table, lambda absent: read_columns(absent, ["share"])):
+        with pytest.raises(DataError, match=r"gone\.tsv: file not found"):
+            read(tmp_path / "gone.tsv")
+    for text in ("a\tb\n1\n", ""):
+        path.write_text(text)
+        with pytest.raises(DataError, match="not a readable"):
+            read_columns(path, ["b"])
 
 
 def test_table_round_trip_keeps_text_and_missing_values(tmp_path):
@@ -81,27 +78,19 @@ def test_table_round_trip_keeps_text_and_missing_values(tmp_path):
     table = pd.DataFrame({"subject": ["001", "NA"], "age": [3.5, None]})
     write_table(table, path, {"subject": "Person", "age": "Years"})
     back = read_table(path, text=("subject",))
-    assert back.subject.tolist() == ["001", "NA"]
-    assert back.age.isna().tolist() == [False, True]
+    assert back.subject.tolist() == ["001", "NA"] and back.age.isna().tolist() == [False, True]
+    pd.testing.assert_frame_equal(read_table(path, columns=("age", "absent")), back[["age"]])
     assert "n/a" in path.read_text()
-    assert json.loads((tmp_path / "t.json").read_text()) == {
-        "subject": {"Description": "Person"},
-        "age": {"Description": "Years"},
-    }
-
-
-def test_every_column_needs_a_description(tmp_path):
+    described = json.loads((tmp_path / "t.json").read_text())
+    assert described == {"subject": {"Description": "Person"}, "age": {"Description": "Years"}}
     with pytest.raises(ValueError, match="age"):
-        write_table(pd.DataFrame({"age": [1]}), tmp_path / "t.tsv", {})
-    assert not list(tmp_path.iterdir())
+        write_table(table, tmp_path / "other.tsv", {"subject": "Person"})
+    assert not (tmp_path / "other.tsv").exists()
 
 
-def test_unreadable_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"gone\.tsv: file not found"):
-        read_table(tmp_path / "gone.tsv")
-    (tmp_path / "bad.yaml").write_text("a: [1")
-    with pytest.raises(DataError, match="not valid YAML"):
-        read_yaml(tmp_path / "bad.yaml")
+def test_spaces_around_cells_and_tabs_at_the_end_of_rows_are_harmless(tmp_path):
+    (tmp_path / "t.tsv").write_text("group\tgroup.1\nF1 \t3\t\n F1\t4\t\n")
+    assert read_table(tmp_path / "t.tsv", text=("group",)).to_dict("list") == {"group": ["F1", "F1"], "group.1": [3, 4]}
 
 
 LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join(9 * [f'*a{i - 1}'])}]\n" for i in range(1, 10))
@@ -110,7 +99,7 @@ LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join(9 * [f'*a{i -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3\n", r"'a' is there twice in .*line 3"),
+        ("a: [1", "not valid YAML"),
         ("a:\n  b: 1\n  b: 2\n", r"'b' is there twice in .*line 3"),
         ("a: 1\nsubjects: [010, 011]\n", r"'010' would be read as another number; put it in quotes.*line 2"),
         ("time: 1:30\n", "'1:30' would be read as another number"),
@@ -124,11 +113,11 @@ def test_yaml_that_loses_a_value_or_exhausts_memory_is_refused_at_once(tmp_path,
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(DataError, match=message):
         read_yaml(tmp_path / "bad.yaml")
-
-
-def test_yaml_may_share_and_override_values(tmp_path):
     (tmp_path / "good.yaml").write_text("a: &a {k: 1}\nb: {<<: *a, k: 2}\n")
     assert read_yaml(tmp_path / "good.yaml") == {"a": {"k": 1}, "b": {"k": 2}}
+    (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(DataError, match="not valid JSON"):
+        read_json(tmp_path / "deep.json")
 
 
 @pytest.mark.parametrize(
@@ -139,65 +128,11 @@ def test_yaml_may_share_and_override_values(tmp_path):
         ("a\tb\ta\n1\t2\t3\n", "duplicate columns: a"),
     ],
 )
-@pytest.mark.parametrize("read", [read_table, read_text])
-def test_a_table_whose_cells_would_be_lost_or_shifted_is_refused(tmp_path, read, text, message):
+def test_a_table_whose_cells_would_be_lost_or_shifted_is_refused(tmp_path, text, message):
     (tmp_path / "bad.tsv").write_text(text)
-    with pytest.raises(DataError, match=message):
-        read(tmp_path / "bad.tsv")
-
-
-def test_tabs_at_the_end_of_rows_and_names_with_numbers_are_harmless(tmp_path):
-    (tmp_path / "good.tsv").write_text("a\ta.1\n1\t2\t\n4\t5\t\n")
-    assert read_table(tmp_path / "good.tsv").to_dict("list") == {"a": [1, 4], "a.1": [2, 5]}
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.tsv")
-    with pytest.raises(DataError, match="not a regular file"):
-        read_table(tmp_path / "pipe.tsv")
-
-
-@pytest.mark.parametrize("read", [read_json, read_yaml, read_table])
-def test_a_folder_is_no_file(tmp_path, read):
-    with pytest.raises(DataError, match="cannot be read"):
-        read(tmp_path)
-
-
-def test_json_of_a_hundred_thousand_levels_is_refused(tmp_path):
-    (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
-    with pytest.raises(DataError, match="not valid JSON"):
-        read_json(tmp_path / "deep.json")
-
-
-def test_yaml_cannot_run_code(tmp_path):
-    (tmp_path / "evil.yaml").write_text("a: !!python/object/apply:os.system ['true']")
-    with pytest.raises(DataError, match="not valid YAML"):
-        read_yaml(tmp_path / "evil.yaml")
-
-
-def test_status_has_reason_and_hint(tmp_path):
-    error = BoltError("it is empty", where="a.nii", hint="Fill it")
-    write_status(tmp_path / "status.json", "failed", "functional", error)
-    status = json.loads((tmp_path / "status.json").read_text())
-    assert status == {
-        "state": "failed",
-        "stage": "functional",
-        "reason": "a.nii: it is empty. Fill it.",
-        "hint": "Fill it",
-    }
-
-
-def test_permissions_follow_the_umask(tmp_path):
-    with atomic(tmp_path / "weights.safetensors") as temporary:
-        temporary.touch(mode=0o600)
-    with open(tmp_path / "usual", "w"):
-        pass
-    assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
-def test_surrounding_spaces_are_stripped(tmp_path):
-    (tmp_path / "t.tsv").write_text("group\tage\nF1 \t3\n F1\t4\n")
-    assert read_table(tmp_path / "t.tsv", text=("group",)).group.tolist() == ["F1", "F1"]
+    for read in (read_table, read_text):
+        with pytest.raises(DataError, match=message):
+            read(tmp_path / "bad.tsv")
 
 
 def write_often(path, times):

@@ -1,6 +1,7 @@
 """Results that were altered after they were made are refused: no scan or fold is blamed, and no metric changes."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,43 +31,37 @@ def change(path):
     path.write_bytes(bytes(content))
 
 
-DAMAGES = [(halve, DAMAGED), (change, DAMAGED), (lambda path: path.write_bytes(b""), DAMAGED)]
-ALL = [*DAMAGES, (lambda path: path.unlink(), MISSING)]
-NAMES = ["cut off", "one bit", "empty", "deleted"]
-
-
-@pytest.mark.parametrize(("damage", "message"), ALL, ids=NAMES)
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_cache_stops_the_run(tmp_path, name, damage, message):
+def test_a_damaged_cache_stops_the_run(tmp_path, name):
     series = np.random.default_rng(0).standard_normal((2, 20, 3))
     cache = pack(tmp_path, list(series), scan_table("ab"))
     assert len(SeriesCache(cache)) == 2
-    damage(cache / name)
-    with pytest.raises(ConfigError, match=message):
-        SeriesCache(cache)
+    for damage, message in ((change, DAMAGED), (Path.unlink, MISSING)):
+        damage(cache / name)
+        with pytest.raises(ConfigError, match=message):
+            SeriesCache(cache)
 
 
-@pytest.mark.parametrize(("damage", "message"), ALL, ids=NAMES)
-def test_damaged_predictions_stop_the_evaluation(tmp_path, damage, message):
+def test_damaged_and_missing_predictions_stop_the_evaluation(tmp_path):
     path = tmp_path / "predictions.tsv"
     write_text("scan_id\trole\tlabel\tpredicted\na\ttest\tx\tx\n", path)
     write_status(tmp_path / "status.json", "ok", "train")
     write_json(provenance(place=tmp_path / "provenance.json"), tmp_path / "provenance.json")
     assert fold_predictions(tmp_path)[0] == "ok"
-    damage(path)
-    with pytest.raises(ConfigError, match=message):
-        fold_predictions(tmp_path)
+    for damage, message in ((lambda path: path.write_bytes(b""), DAMAGED), (Path.unlink, MISSING)):
+        damage(path)
+        with pytest.raises(ConfigError, match=message):
+            fold_predictions(tmp_path)
 
 
-@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=NAMES[:-1])
-def test_damaged_importance_stops_what_reads_it(tmp_path, damage, message):
+def test_damaged_importance_stops_what_reads_it(tmp_path):
     fold = tmp_path / "fold-0"
     write_text("scan_id\n1\n", fold / "importance.tsv")
     write_status(fold / "status.json", "ok", "train")
     write_json(provenance(place=fold / "explain_provenance.json"), fold / "explain_provenance.json")
     assert explained_folds(tmp_path, [0]) == [0]
-    damage(fold / "importance.tsv")
-    with pytest.raises(ConfigError, match=message):
+    change(fold / "importance.tsv")
+    with pytest.raises(ConfigError, match=DAMAGED):
         explained_folds(tmp_path, [0])
 
 

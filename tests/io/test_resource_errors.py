@@ -6,9 +6,8 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from bolt.config import ROOT
+from bolt.cli.main import main
 from bolt.io import disk_space as disk
 from bolt.io import resource_errors
 from bolt.io.errors import ConfigError, DataError, MemoryShortage
@@ -25,21 +24,19 @@ from bolt.io.files import atomic, read_json, write_table
 from bolt.io.resource_errors import disk_shortage, explain_shortages, memory_shortage
 from bolt.io.streams import VolumeWriter
 from bolt.jobs.outcome import Outcome
+from bolt.preprocess.images import write_matrix
+from bolt.series.cache import write_array
 from tests.disks import fill, small_disk
+from tests.snake import series_dataset
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x/a.npy")
 SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
-def raised(error, cause=None):
-    """Raise an error while another is handled, and return it as it is caught."""
-    try:
-        try:
-            raise cause or ValueError("before")
-        except type(cause or ValueError()):
-            raise error from None
-    except Exception as caught:
-        return caught
+def raised(error, cause):
+    """Return an error as it is caught that was raised while another was handled."""
+    error.__context__ = cause
+    return error
 
 
 @pytest.mark.parametrize(
@@ -54,12 +51,8 @@ def raised(error, cause=None):
 )
 def test_full_disk_is_recognised_in_errors_of_any_library(error, tmp_path):
     shortage = disk_shortage(error, [tmp_path])
-    assert isinstance(shortage, ConfigError) and shortage.hint == disk.HINT
-    assert shortage.what == "no space left on the disk of this folder" and Path(shortage.where).is_absolute()
-
-
-def test_the_error_names_the_disk_of_the_file(tmp_path):
-    assert disk_shortage(FULL, [tmp_path]).where == "/data/x"
+    assert isinstance(shortage, ConfigError) and shortage.hint == disk.HINT and "no space left" in shortage.what
+    assert shortage.where == "/data/x" if FULL in (error, error.__context__) else Path(shortage.where).is_absolute()
 
 
 def test_any_error_on_a_full_disk_is_attributed_to_it(tmp_path, monkeypatch):
@@ -94,15 +87,11 @@ def test_short_memory_is_recognised_in_errors_of_any_library(error):
     assert memory_shortage(ValueError("shapes differ")) is None
 
 
-def test_other_errors_pass_unchanged():
-    shortage = MemoryShortage("the computer's memory does not hold a batch of 7 scans", hint="Lower it")
-    with pytest.raises(MemoryShortage) as caught, explain_shortages(Path()):
-        raise shortage
-    assert caught.value is shortage
-    with pytest.raises(ConfigError, match="no such device"), explain_shortages(Path()):
-        raise ConfigError("no such device")
-    with pytest.raises(ZeroDivisionError), explain_shortages(Path()):
-        raise ZeroDivisionError
+@pytest.mark.parametrize("error", [MemoryShortage("known"), ConfigError("no such device"), ZeroDivisionError()])
+def test_other_errors_pass_unchanged(error):
+    with pytest.raises(type(error)) as caught, explain_shortages(Path()):
+        raise error
+    assert caught.value is error
 
 
 # ---- the outcome of a scan or a fold
@@ -115,19 +104,12 @@ def outcome(tmp_path):
     return outcome
 
 
-def fails(error):
-    def work():
-        raise error
-
-    return work
-
-
 @pytest.mark.parametrize("attempt", [0, 1, Outcome.ATTEMPTS])
-@pytest.mark.parametrize("error", [FULL, SAFETENSORS, raised(DataError("cut off"), FULL)], ids=["os", "rust", "data"])
+@pytest.mark.parametrize("error", [FULL, raised(DataError("cut off"), FULL)], ids=["os", "data"])
 def test_full_disk_is_not_recorded_as_a_failed_scan(outcome, tmp_path, attempt, error):
     outcome.attempt = attempt
     with pytest.raises(ConfigError), explain_shortages(tmp_path):
-        outcome.run(fails(error))
+        outcome.run(Mock(side_effect=error))
     assert not list(tmp_path.iterdir())
 
 
@@ -139,16 +121,13 @@ def test_a_process_killed_on_a_full_disk_is_repeated(outcome, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-SHORT = [MemoryError(), MemoryShortage("memory does not hold a batch", hint="Lower it")]
-
-
-@pytest.mark.parametrize("error", SHORT, ids=["python", "words"])
+@pytest.mark.parametrize("error", [MemoryError(), MemoryShortage("memory does not hold a batch", hint="Lower it")])
 def test_short_memory_is_retried_then_recorded(outcome, tmp_path, error):
     with pytest.raises((MemoryError, MemoryShortage)):
-        outcome.run(fails(error))
+        outcome.run(Mock(side_effect=error))
     assert not (tmp_path / "status.json").exists()
     outcome.attempt = Outcome.ATTEMPTS
-    outcome.run(fails(error))
+    outcome.run(Mock(side_effect=error))
     status = read_json(tmp_path / "status.json")
     assert status["state"] == "failed" and "memory" in status["reason"]
     assert status["hint"].endswith("To repeat this job: snakemake --force x")
@@ -159,8 +138,7 @@ def test_a_kill_by_the_system_suggests_short_memory(outcome, tmp_path):
     outcome.attempt = Outcome.ATTEMPTS
     outcome.run(lambda: os.kill(os.getpid(), signal.SIGKILL))
     status = read_json(tmp_path / "status.json")
-    assert "killed by signal 9 in 2 attempts" in status["reason"] and "when memory runs out" in status["reason"]
-    assert "mem_mb" in status["hint"] and "snakemake --force x" in status["hint"]
+    assert "when memory runs out" in status["reason"] and "mem_mb" in status["hint"]
 
 
 # ---- a disk that is really full
@@ -180,57 +158,39 @@ def full(small):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def write_volumes(path):
-    with VolumeWriter(path.with_name("a.nii.gz"), np.eye(4), (40, 40, 40), 2.0) as writer:
+def write_volumes(folder):
+    with VolumeWriter(folder / "a.nii.gz", np.eye(4), (40, 40, 40), 2.0) as writer:
         writer.append(np.random.default_rng(0).standard_normal((40, 40, 40)).astype(np.float32))
 
 
-def write_matrix(path):
-    from bolt.preprocess.images import write_matrix
-
-    write_matrix(np.eye(4), path.with_name("a.mat"))
-
-
-def write_cache(path):
-    from bolt.series.cache import write_array
-
-    write_array(path.parent, [np.random.default_rng(0).random((99, 400))] * 20, 20 * 99, 400)
-
-
-def write_weights(path):
-    with atomic(path.with_name("a.safetensors")) as temporary:
+def write_weights(folder):
+    with atomic(folder / "a.safetensors") as temporary:
         save_file({"a": torch.ones(1000, 1000)}, temporary)
 
 
-def write_rows(path):
-    write_table(pd.DataFrame({"a": range(100_000)}), path.with_name("a.tsv"), {"a": "a"})
+WRITERS = {
+    "rows": lambda folder: write_table(pd.DataFrame({"a": range(100_000)}), folder / "a.tsv", {"a": "a"}),
+    "weights": write_weights,
+    "cache": lambda folder: write_array(folder, [np.random.default_rng(0).random((99, 400))] * 20, 20 * 99, 400),
+    "volumes": write_volumes,
+    "matrix": lambda folder: write_matrix(np.eye(4), folder / "a.mat"),
+}
 
 
-WRITERS = [write_rows, write_weights, write_cache, write_volumes, write_matrix]
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_full_disk_leaves_no_half_file_and_is_named(full, write):
+@pytest.mark.parametrize("name", WRITERS)
+def test_full_disk_leaves_no_half_file_and_is_named(full, name):
     with pytest.raises(ConfigError) as caught, explain_shortages(full):
-        write(full / "x")
+        WRITERS[name](full)
     assert caught.value.where == str(full), caught.value
     assert [path.name for path in full.iterdir()] == ["ballast"]
 
 
-COMMAND = "import sys; from bolt.cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-
-def test_a_stage_ends_with_a_one_line_error_on_a_disk_shortage(full, tmp_path):
-    from tests.snake import series_dataset
-
+def test_a_stage_ends_with_a_one_line_error_on_a_disk_shortage(full, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     config = series_dataset(tmp_path, paths={"results": str(full / "results")})
-    command = [sys.executable, "-c", COMMAND, "index", "--config", str(config)]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-2].startswith(f"bolt index: {full}/results/mine: no space left on the disk")
-    assert "Traceback" not in done.stderr
+    assert main(["index", "--config", str(config)]) == 2
+    said = capsys.readouterr().err
+    assert f"bolt index: {full}/results/mine: no space left on the disk" in said and "Traceback" not in said
 
 
 def test_a_failed_run_names_the_disk_shortage(full, tmp_path, capsys):
@@ -238,8 +198,7 @@ def test_a_failed_run_names_the_disk_shortage(full, tmp_path, capsys):
     assert capsys.readouterr().err.startswith(f"bolt: {full}/results: no space left on the disk of this folder. Free")
 
 
-def test_an_allocation_that_is_too_large(tmp_path):
-    code = "from bolt.io.resource_errors import explain_shortages; import numpy as np\nfrom pathlib import Path\n"
-    code += "with explain_shortages(Path()): np.ones(10**12)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert "MemoryShortage: out of memory (Unable to allocate 7.28 TiB for an array" in done.stderr
+def test_an_allocation_that_is_too_large():
+    shortage = r"out of memory \(Unable to allocate 7.11 PiB for an array"
+    with pytest.raises(MemoryShortage, match=shortage), explain_shortages(Path()):
+        np.ones(10**15)

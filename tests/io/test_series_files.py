@@ -1,45 +1,59 @@
 """Ready series in the formats that people save."""
 
+import csv
 import os
 
-import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
-from nilearn.maskers import NiftiLabelsMasker
 
 import bolt
 from bolt.io.errors import DataError
-from bolt.io.series_files import read_series
+from bolt.io.files import write_json
+from bolt.io.series_files import kept_volumes, read_series
 
 SERIES = np.random.default_rng(0).normal(size=(20, 12))
 TABLE = pd.DataFrame(SERIES)
 NAMES = [f"LH_{i}" for i in range(12)]
+ROIS = [f"roi {i}" for i in range(12)]
+
+
+def table(separator=",", **options):
+    return lambda path: TABLE.to_csv(path, sep=separator, index=False, **options)
+
+
+def text(content):
+    return lambda path: path.write_text(content)
+
 
 WRITERS = {
     "saved by numpy.csv": lambda path: np.savetxt(path, SERIES, delimiter=","),
-    "columns from 0, as pandas writes.csv": lambda path: TABLE.to_csv(path, index=False),
-    "columns from 1.csv": lambda path: TABLE.to_csv(path, index=False, header=range(1, 13)),
-    "labels of an atlas.tsv": lambda path: TABLE.to_csv(path, sep="\t", index=False, header=range(2001, 2037, 3)),
-    "names.tsv": lambda path: TABLE.to_csv(path, sep="\t", index=False, header=NAMES),
+    "columns from 0, as pandas writes.csv": table(),
+    "columns from 1.csv": table(header=range(1, 13)),
+    "labels of an atlas.tsv": table("\t", header=range(2001, 2037, 3)),
+    "names.tsv": table("\t", header=NAMES),
+    "names in quotation marks.csv": table(header=ROIS, quoting=csv.QUOTE_ALL),
+    "names below a comment.csv": lambda path: path.write_text("# by hand\n" + TABLE.to_csv(index=False, header=NAMES)),
     "semicolons.csv": lambda path: np.savetxt(path, SERIES, delimiter=";"),
-    "byte order mark.csv": lambda path: TABLE.to_csv(path, index=False, header=NAMES, encoding="utf-8-sig"),
+    "byte order mark.csv": table(header=NAMES, encoding="utf-8-sig"),
     "spaces.1D": lambda path: np.savetxt(path, SERIES, header="a comment"),
     "tabs.txt": lambda path: np.savetxt(path, SERIES, delimiter="\t"),
     "doubles.npy": lambda path: np.save(path, SERIES),
+    "one variable.mat": lambda path: scipy.io.savemat(path, {"ts": SERIES}),
 }
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_volumes_and_rois_are_those_that_were_saved(tmp_path, name):
     WRITERS[name](tmp_path / name)
-    np.testing.assert_allclose(read_series(tmp_path / name), SERIES, rtol=1e-6)
+    read = bolt.read_series(tmp_path / name)
+    assert read.dtype == np.float32
+    np.testing.assert_allclose(read, SERIES, rtol=1e-6)
 
 
-@pytest.mark.parametrize("separator", ["\t", ","])
-@pytest.mark.parametrize("empty", ["n/a", "", "nan"])
+@pytest.mark.parametrize(("separator", "empty"), [("\t", "n/a"), ("\t", ""), (",", "nan"), (",", "")])
 def test_an_empty_column_stays_where_it_is(tmp_path, separator, empty):
     """As XCP-D writes a parcel that is not covered."""
     path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
@@ -51,11 +65,9 @@ def test_an_empty_column_stays_where_it_is(tmp_path, separator, empty):
     np.testing.assert_allclose(np.delete(read, 3, axis=1), np.delete(SERIES, 3, axis=1), rtol=1e-6)
 
 
-def test_the_reader_is_offered_to_others(tmp_path):
-    np.save(tmp_path / "a.npy", SERIES)
-    assert bolt.read_series is read_series and bolt.read_series(tmp_path / "a.npy").shape == (20, 12)
-    with pytest.raises(AttributeError, match="no attribute 'read_serie'"):
-        bolt.read_serie  # noqa: B018
+def test_one_roi_is_a_series(tmp_path):
+    (tmp_path / "a.1D").write_text("1\n2\n4\n")
+    assert read_series(tmp_path / "a.1D").tolist() == [[1], [2], [4]]
 
 
 def test_the_first_volume_is_no_header(tmp_path):
@@ -66,71 +78,62 @@ def test_the_first_volume_is_no_header(tmp_path):
     np.testing.assert_array_equal(read_series(tmp_path / "a.csv"), counts)
 
 
+def test_volumes_that_are_not_the_rows_of_a_series_are_refused(tmp_path):
+    write_json({"KeptVolumes": [2, 3, 5]}, tmp_path / "a.json")
+    assert kept_volumes(tmp_path / "a.npy", 3).tolist() == [2, 3, 5]
+    assert kept_volumes(tmp_path / "b.npy", 3).tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match=r"a\.json: KeptVolumes lists 3 volumes, but the series has 4"):
+        kept_volumes(tmp_path / "a.npy", 4)
+
+
 def claim(path):
     """Write an array whose header claims 1.2 TB."""
     np.save(path, SERIES)
     path.write_bytes(path.read_bytes().replace(b"(20, 12), }", b"(2000000000, 75), }"))
 
 
-def objects(path):
-    np.save(path, np.array([{}]), allow_pickle=True)
+def array(values, **options):
+    return lambda path: np.save(path, values, **options)
 
 
-def names_and_numbers(path):
-    path.write_text(",".join("ABCDEFGHIJKL") + "\n" + TABLE.to_csv(index=False))
-
-
-def archive(path):
-    with path.open("wb") as file:
-        np.savez(file, SERIES)
+def variables(**values):
+    return lambda path: scipy.io.savemat(path, values)
 
 
 BAD = [
-    (
-        "index.csv",
-        lambda path: TABLE.to_csv(path),
-        "the first column counts the rows (0, 1, 2 …): an index, not an ROI",
-    ),
-    (
-        "time.csv",
-        lambda path: path.write_text("volume,A\n1,2.4\n2,3.2\n3,2.1\n"),
-        "the first column 'volume' counts the rows (1, 2, 3 …)",
-    ),
-    (
-        "hole.tsv",
-        lambda path: TABLE.replace(SERIES[3, 2], np.nan).to_csv(path, sep="\t", index=False),
-        "nan in row 3, column 2",
-    ),
-    ("text.csv", lambda path: path.write_text("1.5,2\n3,x\n4,5\n"), "'x' in row 1, column 1 (counted from 0) is not"),
-    ("typing.csv", lambda path: path.write_text("1.5,O.3\n3,4\n4,5\n"), "'O.3' in row 0, column 1"),
-    ("cut off.1D", lambda path: path.write_text("1.5 2 4\n3 2 4\n4 5\n"), "has 2 cells, the first 3"),
-    ("ragged.csv", lambda path: path.write_text("1.5,2\n3,2,4\n4,5\n"), "rows of unequal length"),
+    ("time.csv", text("volume,A\n1,2.4\n2,3.2\n3,2.1\n"), "the first column 'volume' counts the rows (1, 2, 3 …)"),
+    ("clock.csv", text("s,A\n0,2.4\n2.5,3.2\n5,2.1\n"), "the first column 's' counts the rows"),
+    ("hole.tsv", text(TABLE.replace(SERIES[3, 2], np.nan).to_csv(sep="\t", index=False)), "nan in row 3, column 2"),
+    ("hole in the first row.csv", text("n/a,2\n1,3\n"), "nan in row 0, column 0"),
+    ("infinite.csv", text("4,2\n3,4\ninf,5\n"), "inf in row 2, column 0"),
+    ("text.csv", text("1.5,2\n3,x\n4,5\n"), "'x' in row 1, column 1 (counted from 0) is not"),
+    ("typing.csv", text("1.5,O.3\n3,4\n4,5\n"), "'O.3' in row 0, column 1"),
+    ("cut off.1D", text("1.5 2 4\n3 2 4\n4 5\n"), "has 2 cells, the first 3"),
+    ("ragged.csv", text("1.5,2\n3,2,4\n4,5\n"), "rows of unequal length"),
     ("utf16.csv", lambda path: path.write_text("1.5,2\n3,2\n", encoding="utf-16"), "not UTF-8 text"),
-    ("decimal commas.csv", lambda path: path.write_text("1,5;2,5\n3,5;4,5\n2,5;1,5\n"), "is not a number"),
-    ("clock.csv", lambda path: path.write_text("s,A\n0,2.4\n2.5,3.2\n5,2.1\n"), "the first column 's' counts the rows"),
-    ("two tables.csv", lambda path: path.write_text(2 * TABLE.to_csv(index=False)), "row 20 (counted from 0, without"),
-    (
-        "names and numbers.csv",
-        names_and_numbers,
-        "row 0 (counted from 0, without the header) has the numbers of",
-    ),
-    ("no array.npy", lambda path: path.write_bytes(b"x" * 100), "not in NumPy's format"),
-    ("mask.npy", lambda path: np.save(path, SERIES > 0), "contains bool, not numbers"),
+    ("decimal commas.csv", text("1,5;2,5\n3,5;4,5\n2,5;1,5\n"), "is not a number"),
+    ("names and numbers.csv", text(",".join(NAMES) + "\n" + TABLE.to_csv(index=False)), "row 0 (counted from 0"),
+    ("names alone.csv", text("a,b\n"), "0 time points"),
+    ("empty.csv", text(""), "0 time points"),
+    ("one volume.csv", text("4,2\n"), "1 time points"),
+    ("no array.npy", text("x" * 100), "not in NumPy's format"),
+    ("mask.npy", array(SERIES > 0), "contains bool, not numbers"),
+    ("complex.npy", array(SERIES + 1j), "complex"),
+    ("words.npy", array(np.array([["a"], ["b"]])), "not numbers"),
+    ("image.npy", array(np.zeros((2, 3, 4))), "shape (2, 3, 4)"),
+    ("vector.npy", array(np.zeros(5)), "shape (5,)"),
+    ("no rois.npy", array(np.zeros((5, 0))), "shape (5, 0)"),
+    ("objects.npy", array(np.array([{}]), allow_pickle=True), "not a readable array"),
+    ("huge.npy", claim, "not a readable array"),
+    ("large.npy", array(np.full((5, 2), 1e300)), "inf in row 0, column 0"),
     ("pipe.csv", os.mkfifo, "not a regular file"),
+    ("folder.npy", lambda path: path.mkdir(), "not a regular file"),
     ("loop.npy", lambda path: path.symlink_to(path.name), "file not found"),
     (f"{'long' * 80}.npy", lambda path: None, "file not found"),
-    ("archive.npy", archive, "an archive of arrays (.npz), not one array"),
-    ("objects.npy", objects, "not a readable array"),
-    ("huge.npy", claim, "not a readable array"),
-    ("large.npy", lambda path: np.save(path, np.full((5, 2), 1e300)), "inf in row 0, column 0"),
-    ("constant.npy", lambda path: np.save(path, np.full((5, 2), 3.0)), "no ROI varies"),
-    (
-        "sparse.mat",
-        lambda path: scipy.io.savemat(path, {"x": scipy.sparse.csc_matrix(SERIES)}),
-        "not an array of numbers",
-    ),
-    ("folder.npy", lambda path: path.mkdir(), "not a regular file"),
-    ("absent.npy", lambda path: None, "file not found"),
+    ("sparse.mat", variables(x=scipy.sparse.csc_matrix(SERIES)), "not an array of numbers"),
+    ("two.mat", variables(x=SERIES, y=SERIES), "2 variables: x, y"),
+    ("no matrix.mat", text("junk"), "not a readable .mat"),
+    ("sheet.xlsx", text("junk"), "unknown file format '.xlsx'"),
 ]
 
 
@@ -139,14 +142,11 @@ def test_what_is_no_series_is_refused_with_its_place(tmp_path, name, write, mess
     write(tmp_path / name)
     with pytest.raises(DataError) as caught:
         read_series(tmp_path / name)
-    assert message in str(caught.value) and name in str(caught.value)
+    assert message in str(caught.value) and name in str(caught.value) and caught.value.hint
     assert "allow_pickle" not in str(caught.value) and "\n" not in str(caught.value)
 
 
-# ---- names of columns --------------------------------------------------------------------------
-ROIS = [f"roi {i}" for i in range(12)]
-
-
+# ---- names and numbers of columns --------------------------------------------------------------
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_named_columns_follow_the_atlas(tmp_path, suffix):
     path, shuffled = tmp_path / f"a{suffix}", np.random.default_rng(1).permutation(12)
@@ -156,32 +156,25 @@ def test_named_columns_follow_the_atlas(tmp_path, suffix):
     np.testing.assert_allclose(read_series(path), SERIES[:, shuffled], rtol=1e-6)
 
 
-def test_columns_with_names_of_their_own_keep_their_order(tmp_path):
-    TABLE.to_csv(tmp_path / "a.csv", index=False, header=NAMES)
-    np.testing.assert_allclose(read_series(tmp_path / "a.csv", names=ROIS), SERIES, rtol=1e-6)
-    TABLE.to_csv(tmp_path / "b.csv", index=False, header=[*ROIS[:10], "other", "names"])
-    np.testing.assert_allclose(read_series(tmp_path / "b.csv", names=ROIS), SERIES, rtol=1e-6)
-
-
-def test_columns_that_cannot_be_sorted_are_refused(tmp_path):
+def test_columns_with_names_of_their_own_keep_their_order_unless_some_are_misplaced(tmp_path):
+    for header in (NAMES, [*ROIS[:10], "other", "names"]):
+        TABLE.to_csv(tmp_path / "a.csv", index=False, header=header)
+        np.testing.assert_allclose(read_series(tmp_path / "a.csv", names=ROIS), SERIES, rtol=1e-6)
     TABLE.to_csv(tmp_path / "a.csv", index=False, header=[*ROIS[1:], "another"])
     with pytest.raises(DataError, match="the first that differs is 'roi 1', where the atlas has 'roi 0' .1 of"):
         read_series(tmp_path / "a.csv", names=ROIS)
 
 
-@pytest.mark.parametrize("how", ["array.npy", "table.csv", "table.tsv"])
-def test_what_nilearn_gives_is_read(tmp_path, how):
-    rng = np.random.default_rng(0)
-    labels = nib.Nifti1Image(rng.integers(0, 6, (6, 6, 6)).astype(np.int16), np.eye(4))
-    image = nib.Nifti1Image(rng.standard_normal((6, 6, 6, 20)).astype(np.float32), np.eye(4))
-    series = NiftiLabelsMasker(labels, standardize=False).fit_transform(image)
-    path = tmp_path / how
-    if path.suffix == ".npy":
-        np.save(path, series)
-    else:
-        separator = "," if path.suffix == ".csv" else "\t"
-        pd.DataFrame(series, columns=ROIS[:5]).to_csv(path, sep=separator, index=False)
-    np.testing.assert_allclose(read_series(path, names=ROIS[:5]), series, rtol=1e-5)
+def test_columns_follow_the_values_in_the_first_line(tmp_path):
+    (tmp_path / "a.1D").write_text("#30\t#10\t#20\n3\t1\t2\n6\t4\t5\n")
+    assert read_series(tmp_path / "a.1D", [10, 20, 30]).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert read_series(tmp_path / "a.1D").tolist() == [[3, 1, 2], [6, 4, 5]]
+    (tmp_path / "b.1D").write_text("# made by hand\n3\t1\t2\n6\t4\t5\n")
+    assert read_series(tmp_path / "b.1D", [10, 20, 30]).tolist() == [[3, 1, 2], [6, 4, 5]]
+    for first in ("#30\t#10\t#40", "#10\t#20", "#10\t#20\t#20"):
+        (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
+        with pytest.raises(DataError, match="a.1D: its first line names . ROIs for 3 columns, but the atlas has 3"):
+            read_series(tmp_path / "a.1D", [10, 20, 30])
 
 
 def test_a_row_of_column_numbers_is_a_second_header_only_of_three_columns(tmp_path):

@@ -13,7 +13,6 @@ from bolt.io.text import shorten_list
     [
         ([], 2, ""),
         (["a", "b"], 2, "a, b"),
-        (["a", "b", "c"], 2, "a, b and 1 more"),
         (np.arange(20, dtype=np.int32), 3, "0, 1, 2 and 17 more"),
         ((name for name in "abcdefg"), 5, "a, b, c, d, e and 2 more"),
     ],

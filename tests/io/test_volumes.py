@@ -45,24 +45,16 @@ def test_stream_equals_nibabel(tmp_path, data, name, dtype):
     np.testing.assert_array_equal(np.stack(volumes, -1), np.asarray(nib.load(tmp_path / name).dataobj))
 
 
-def test_stream_applies_slope_and_intercept(tmp_path, data):
-    path = save(tmp_path / "a.nii.gz", data, scale=(0.5, 7))
-    np.testing.assert_allclose(np.stack(list(iter_volumes(path)), -1), data * 0.5 + 7, rtol=1e-6)
-
-
-def test_stream_of_a_3d_image_is_one_volume(tmp_path, data):
-    path = save(tmp_path / "a.nii.gz", data[..., 0])
-    np.testing.assert_array_equal(next(iter_volumes(path)), data[..., 0])
-    assert len(list(iter_volumes(path))) == 1
-
-
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
 def test_stream_of_some_voxels(tmp_path, data, name):
     path = save(tmp_path / name, data, scale=(0.5, 7))
     voxels = np.array([0, 3, 8, 7 * 8 * 9 - 1])
     some, whole = list(iter_volumes(path, voxels)), list(iter_volumes(path))
+    np.testing.assert_allclose(np.stack(whole, -1), data * 0.5 + 7, rtol=1e-6)
     assert all(v.dtype == np.float32 for v in some)
     np.testing.assert_array_equal(np.stack(some), [volume.ravel(order="F")[voxels] for volume in whole])
+    (only,) = iter_volumes(save(tmp_path / f"3d_{name}", data[..., 0]))
+    np.testing.assert_array_equal(only, data[..., 0])
 
 
 def test_cut_off_gzip_names_the_volume(tmp_path, data):
@@ -73,8 +65,11 @@ def test_cut_off_gzip_names_the_volume(tmp_path, data):
     with pytest.raises(DataError, match=r"cut off at volume 4 of 6") as caught:
         for volume in iter_volumes(path):
             seen.append(volume)
-    assert len(seen) == 4
-    assert caught.value.hint
+    assert len(seen) == 4 and caught.value.hint
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + bytes(200) + whole[middle + 200 :])
+    with pytest.raises(DataError, match=r"damaged|cut off"):
+        list(iter_volumes(path))
 
 
 def test_cut_off_only_in_the_gzip_trailer_is_noticed(tmp_path, data):
@@ -82,7 +77,7 @@ def test_cut_off_only_in_the_gzip_trailer_is_noticed(tmp_path, data):
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(DataError, match="cut off at volume 0 of 6 or soon after"):  # all six are less than a block
         list(iter_volumes(path))
-    large = np.random.default_rng(1).random((64, 64, 40, 3)).astype(np.float32)
+    large = np.random.default_rng(1).random((64, 64, 20, 3)).astype(np.float32)
     path = save(tmp_path / "a.nii.gz", large)
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(DataError, match="cut off (at volume 2 of 3 or soon after|after the last volume)"):
@@ -98,28 +93,9 @@ def test_wrong_checksum_is_noticed(tmp_path, data):
         list(iter_volumes(path))
 
 
-def test_garbage_in_the_deflate_stream_is_noticed(tmp_path):
-    path = save(tmp_path / "a.nii.gz", np.random.default_rng(1).random((16, 16, 16, 6)).astype(np.float32))
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 200] = bytes(200)
-    path.write_bytes(bytes(content))
-    with pytest.raises(DataError, match=r"damaged|cut off"):
-        list(iter_volumes(path))
-
-
-def test_cut_off_uncompressed_file_is_refused_by_its_header(tmp_path, data):
-    path = save(tmp_path / "a.nii", data)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match="cut off"):
-        check_image(path)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        pytest.param("a.nii.gz", b"", "empty", id="empty"),
-        pytest.param("a.nii.gz", b"<!DOCTYPE html><html>404</html>", "web page", id="web page"),
         pytest.param("a.nii.gz", b"\n <html>404</html>", "web page", id="web page after white space"),
         pytest.param("a.nii.gz", b"plain text", "not compressed with gzip", id="text"),
         pytest.param("a.nii.gz", gzip.compress(bytes(400)), "not a readable NIfTI", id="zeros"),
@@ -137,6 +113,19 @@ def test_invalid_images_are_refused_with_a_hint(tmp_path, name, content, message
     assert caught.value.hint
 
 
+def test_colours_and_lengths_in_another_unit_are_refused(tmp_path):
+    colour = np.zeros((4, 4, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
+    nib.save(nib.Nifti1Image(colour, AFFINE), tmp_path / "a.nii")
+    with pytest.raises(DataError, match="not real numbers"):
+        check_image(tmp_path / "a.nii")
+    for unit, named in (("meter", "metres"), ("micron", "micrometres")):
+        image = nib.Nifti1Image(np.ones((8, 8, 8), np.int16), np.eye(4))
+        image.header.set_xyzt_units(unit)
+        nib.save(image, tmp_path / "a.nii")
+        with pytest.raises(DataError, match=f"lengths in {named}"):
+            check_image(tmp_path / "a.nii")
+
+
 @pytest.mark.parametrize(
     ("kind", "place", "dims"),
     [
@@ -148,49 +137,28 @@ def test_invalid_images_are_refused_with_a_hint(tmp_path, name, content, message
     ],
     ids=["huge", "negative", "no volumes", "no axes", "2^40"],
 )
-@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
-def test_absurd_dimensions_are_refused_by_the_header_alone(tmp_path, kind, place, dims, suffix):
+def test_absurd_dimensions_are_refused_by_the_header_alone(tmp_path, kind, place, dims):
     nib.save(kind(np.ones((8, 8, 8, 20), np.int16), np.eye(4)), tmp_path / "a.nii")
     content = bytearray((tmp_path / "a.nii").read_bytes())
     content[place : place + dims.nbytes] = dims.tobytes()
-    path = tmp_path / f"b{suffix}"
-    path.write_bytes(gzip.compress(content) if suffix == ".nii.gz" else content)
-    with pytest.raises(DataError, match="the header gives an impossible size"):
-        check_bold(path)
-
-
-@pytest.mark.parametrize(("unit", "named"), [("meter", "metres"), ("micron", "micrometres")])
-def test_lengths_in_another_unit_are_refused(tmp_path, unit, named):
-    image = nib.Nifti1Image(np.ones((8, 8, 8), np.int16), np.eye(4))
-    image.header.set_xyzt_units(unit)
-    nib.save(image, tmp_path / "a.nii")
-    with pytest.raises(DataError, match=f"lengths in {named}"):
-        check_image(tmp_path / "a.nii")
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(DataError, match="not found"):
-        check_image(tmp_path / "a.nii.gz")
-
-
-def test_colour_images_are_refused(tmp_path):
-    colour = np.zeros((4, 4, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
-    nib.save(nib.Nifti1Image(colour, AFFINE), tmp_path / "a.nii")
-    with pytest.raises(DataError, match="not real numbers"):
-        check_image(tmp_path / "a.nii")
+    (tmp_path / "a.nii").write_bytes(content)
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(content))
+    for name in ("a.nii", "a.nii.gz"):
+        with pytest.raises(DataError, match="the header gives an impossible size"):
+            check_bold(tmp_path / name)
 
 
 @pytest.mark.parametrize(("tr", "unit", "seconds"), [(2.0, "sec", 2.0), (720.0, "msec", 0.72), (0.72, "sec", 0.72)])
 def test_repetition_time_in_any_unit(tmp_path, data, tr, unit, seconds):
     info = check_bold(save(tmp_path / "a.nii.gz", data, tr, unit))
-    assert info.tr == seconds
-    assert info.shape == (7, 8, 9)
-    assert info.n_volumes == 6
+    assert (info.tr, info.shape, info.n_volumes) == (seconds, (7, 8, 9), 6)
     assert info.voxel_sizes == pytest.approx(nib.affines.voxel_sizes(AFFINE), rel=1e-6)
     np.testing.assert_allclose(info.affine, AFFINE, atol=1e-5)
 
 
-@pytest.mark.parametrize(("tr", "unit"), [(0.0, "sec"), (2000.0, "sec"), (2.0, "hz"), (-2.0, "sec"), (np.nan, "sec")])
+@pytest.mark.parametrize(
+    ("tr", "unit"), [(0.0, "sec"), (2.0, "msec"), (2000.0, "sec"), (2.0, "hz"), (-2.0, "sec"), (np.nan, "sec")]
+)
 def test_no_usable_repetition_time(tmp_path, data, tr, unit):
     path = save(tmp_path / "a.nii", data, 1.0, unit)
     with path.open("r+b") as stream:  # nibabel refuses to write some of these
@@ -211,19 +179,14 @@ def test_sidecar_takes_precedence_with_a_warning(tmp_path, data, recwarn):
     recwarn.clear()
     assert check_bold(path, tr=1.795).tr == 1.795
     assert not recwarn
+    for tr in (0, -1, np.nan, np.inf):
+        with pytest.raises(DataError, match="RepetitionTime"):
+            check_bold(path, tr=tr)
 
 
-@pytest.mark.parametrize("tr", [0, -1, np.nan, np.inf])
-def test_invalid_repetition_time_in_the_sidecar(tmp_path, data, tr):
-    with pytest.raises(DataError, match="RepetitionTime"):
-        check_bold(save(tmp_path / "a.nii.gz", data), tr=tr)
-
-
-def test_3d_image_instead_of_4d(tmp_path, data):
-    for number, shape in enumerate([(7, 8, 9), (7, 8, 9, 1)]):
-        path = save(tmp_path / f"{number}.nii.gz", data[..., :1].reshape(shape))
-        with pytest.raises(DataError, match=r"expected a 4D image.*one volume"):
-            check_bold(path)
+def test_an_image_of_one_volume_or_of_five_dimensions_is_refused(tmp_path, data):
+    with pytest.raises(DataError, match=r"expected a 4D image.*one volume"):
+        check_bold(save(tmp_path / "1.nii.gz", data[..., :1].reshape(7, 8, 9, 1)))
     with pytest.raises(DataError, match="5 dimensions"):
         check_bold(save(tmp_path / "5.nii.gz", data.reshape(7, 8, 9, 3, 2)))
 
@@ -238,12 +201,10 @@ def test_writer_round_trip(tmp_path, data, dtype):
     image = nib.load(path)
     np.testing.assert_array_equal(np.asarray(image.dataobj), data)
     np.testing.assert_allclose(image.affine, AFFINE, atol=1e-5)
-    assert image.get_data_dtype() == dtype
-    assert image.header.get_xyzt_units() == ("mm", "sec")
+    assert image.get_data_dtype() == dtype and image.header.get_xyzt_units() == ("mm", "sec")
     assert int(image.header["sform_code"]) == int(image.header["qform_code"]) == 4
     info = check_bold(path)
     assert (info.tr, info.n_volumes) == (0.72, 6)
-    np.testing.assert_array_equal(np.stack(list(iter_volumes(path)), -1), data)
     assert list(tmp_path.iterdir()) == [path]
 
 

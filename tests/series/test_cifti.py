@@ -1,12 +1,10 @@
 """CIFTI files: parcellated series, and dense series averaged over labels."""
 
-import json
-
 import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from nibabel.cifti2 import BrainModelAxis, LabelAxis, ScalarAxis, SeriesAxis
+from nibabel.cifti2 import BrainModelAxis, LabelAxis, ScalarAxis
 
 import bolt
 from bolt.atlases.labels import load_labels
@@ -31,7 +29,7 @@ from tests.fake_cifti import (
     save,
     save_labels,
     seconds,
-)
+)  # fmt: skip
 
 
 # ---- parcellated series ------------------------------------------------------------------------
@@ -45,39 +43,35 @@ def test_parcels_are_sorted_by_name_and_others_refused(tmp_path):
     order = [2, 0, 3, 1]
     path = ptseries(tmp_path / "a.ptseries.nii", [NAMES[i] for i in order], data=expected_means()[:, order])
     np.testing.assert_allclose(read_series(path, names=NAMES), expected_means(), rtol=1e-5)
-    with pytest.raises(DataError, match=r"a\.ptseries\.nii: .* first that differs is 'R_a', where the atlas has 'L_a'"):
-        read_series(path, names=[*NAMES[:3], "Caudate"])
     with pytest.raises(DataError, match="4 named ROIs do not match the 5 of the atlas"):
         read_series(path, names=[*NAMES, "Caudate"])
 
 
-def other_shape(path):
-    """Write a file with fewer columns than its CIFTI header describes parcels."""
-    content = bytearray(ptseries(path).read_bytes())
-    columns = 16 + 6 * 8  # of NIfTI-2: the sixth of the sizes, which begin at byte 16
+def with_three_columns(content):
+    """Change the sixth of NIfTI-2's sizes, which begin at byte 16; the CIFTI header describes four parcels."""
+    columns = 16 + 6 * 8
     assert int.from_bytes(content[columns : columns + 8], "little") == 4
-    content[columns] = 3
-    path.write_bytes(content)
+    return content[:columns] + b"\x03" + content[columns + 1 :]
 
 
 @pytest.mark.parametrize(
-    ("write", "message"),
+    ("change", "message"),
     [
-        (lambda path: ptseries(path, axis=SeriesAxis(0, 0.5, T, "HERTZ")), "series axis is in hertz, not seconds"),
-        (
-            lambda path: save(path, greyordinates(), seconds(), brain()),
-            "axes are Series × BrainModel, not Series × Parc",
-        ),
-        (lambda path: path.write_bytes(b"junk"), "not a readable CIFTI file"),
-        (other_shape, "its header describes (20, 4) numbers, but it has (20, 3)"),
-        (lambda path: nib.save(nib.Nifti1Image(np.ones((2, 2, 2)), AFFINE), path), "not a CIFTI-2 file"),
-        (lambda path: ptseries(path) and path.write_bytes(path.read_bytes()[:-200]), "a.ptseries.nii"),
+        (lambda content: b"junk", "not a readable CIFTI file"),
+        (with_three_columns, "its header describes (20, 4) numbers, but it has (20, 3)"),
+        (lambda content: nib.Nifti1Image(np.ones((2, 2, 2)), AFFINE).to_bytes(), "not a CIFTI-2 file"),
+        (lambda content: content[:-200], "a.ptseries.nii"),
+        (None, "axes are Series × BrainModel, not Series × Parc"),
     ],
 )
-def test_what_is_no_parcellated_series_is_refused(tmp_path, write, message):
-    write(tmp_path / "a.ptseries.nii")
+def test_what_is_no_parcellated_series_is_refused(tmp_path, change, message):
+    path = tmp_path / "a.ptseries.nii"
+    if change is None:
+        save(path, greyordinates(), seconds(), brain())
+    else:
+        path.write_bytes(change(ptseries(path).read_bytes()))
     with pytest.raises(DataError) as caught:
-        read_series(tmp_path / "a.ptseries.nii")
+        read_series(path)
     assert message in str(caught.value) and caught.value.hint
 
 
@@ -117,15 +111,14 @@ def parcellate(folder, axis, data, *options, image="sub-01_task-rest_space-fsLR_
     return main(["parcellate", *arguments]), out
 
 
-WALL = {"left": [*range(5), *range(9, N)], "right": range(3, N)}
-SCANS = {
-    "as the atlas": brain(),
-    "without the medial wall": brain(**WALL),
-    "in another order": brain(left=range(N - 1, -1, -1), voxels=((1, 0, 0), (0, 0, 0), (0, 0, 1))),
-}
-
-
-@pytest.mark.parametrize("axis", SCANS.values(), ids=list(SCANS))
+@pytest.mark.parametrize(
+    "axis",
+    [
+        pytest.param(brain(), id="as the atlas"),
+        pytest.param(brain([*range(5), *range(9, N)], range(3, N)), id="without the medial wall"),
+        pytest.param(brain(range(N - 1, -1, -1), voxels=((1, 0, 0), (0, 0, 0), (0, 0, 1))), id="in another order"),
+    ],
+)
 def test_greyordinates_are_matched_by_vertex_and_voxel(tmp_path, axis):
     columns = columns_of(axis)
     status, out = parcellate(tmp_path, axis, greyordinates()[:, columns])
@@ -153,15 +146,14 @@ def test_what_the_scan_lacks_is_not_covered(tmp_path):
     assert coverage.n_nonfinite["L_a"] == 4 and coverage.n_constant["L_b"] == 20 and coverage.covered["L_b"] == 0
 
 
-OTHERS = {
-    "surface": (brain(n=50), "CORTEX_LEFT has 50 vertices in the scan, but 40 in the atlas"),
-    "grid": (brain(shape=(5, 5, 5)), "on different grids"),
-    "place": (brain(affine=np.diag([3, 3, 3, 1.0])), "on different grids"),
-    "structures": (BrainModelAxis.from_surface(range(N), N, "CIFTI_STRUCTURE_CEREBELLUM"), "no structure in common"),
-}
-
-
-@pytest.mark.parametrize(("axis", "message"), OTHERS.values(), ids=list(OTHERS))
+@pytest.mark.parametrize(
+    ("axis", "message"),
+    [
+        (brain(shape=(5, 5, 5)), "on different grids"),
+        (brain(affine=np.diag([3, 3, 3, 1.0])), "on different grids"),
+        (BrainModelAxis.from_surface(range(N), N, "CIFTI_STRUCTURE_CEREBELLUM"), "no structure in common"),
+    ],
+)
 def test_other_brain_models_are_refused(tmp_path, capsys, axis, message):
     status, out = parcellate(tmp_path, axis, np.random.default_rng(0).standard_normal((T, len(axis))))
     assert status == 2 and message in capsys.readouterr().err and not out.exists()
@@ -170,15 +162,13 @@ def test_other_brain_models_are_refused(tmp_path, capsys, axis, message):
 def test_several_maps_unnamed_labels_and_other_files_are_refused(tmp_path, capsys):
     axis, atlas = brain(), tmp_path / "atlas-toy_den-91k_dseg.dlabel.nii"
     table = {0: ("???", (0, 0, 0, 0)), 2: ("L_a", (0, 0, 0, 1))}
-    save(atlas, np.stack([label_of(axis)] * 2), LabelAxis(["one", "two"], [table, table]), axis)
-    assert parcellate(tmp_path, axis, greyordinates())[0] == 2
-    assert "2 maps of labels: one, two" in capsys.readouterr().err
-    save(atlas, label_of(axis)[None], LabelAxis(["one"], [table]), axis)
-    assert parcellate(tmp_path, axis, greyordinates())[0] == 2
-    assert "label 5 has no name" in capsys.readouterr().err
-    save(atlas, label_of(axis)[None], ScalarAxis(["one"]), axis)
-    assert parcellate(tmp_path, axis, greyordinates())[0] == 2
-    assert "axes are Scalar × BrainModel" in capsys.readouterr().err
+    for maps, message in (
+        (LabelAxis(["one", "two"], [table, table]), "2 maps of labels: one, two"),
+        (LabelAxis(["one"], [table]), "label 5 has no name"),
+        (ScalarAxis(["one"]), "axes are Scalar × BrainModel"),
+    ):
+        save(atlas, np.stack([label_of(axis)] * len(maps)), maps, axis)
+        assert parcellate(tmp_path, axis, greyordinates())[0] == 2 and message in capsys.readouterr().err
     scan = str(next(tmp_path.glob("*.dtseries.nii")))
     assert main(["parcellate", scan, "--atlas", "schaefer400", "--out", "a.npy"]) == 2
     assert "ends in .dlabel.nii" in capsys.readouterr().err
@@ -204,4 +194,3 @@ def test_confounds_are_regressed_out_and_a_folder_of_results_is_a_dataset(tmp_pa
     assert scans.scan_id.tolist() == ["sub-00_task-rest", "sub-01_task-rest"] and scans.exclude_reason.isna().all()
     assert scans.tr.tolist() == pytest.approx([0.72, 0.72])
     assert load_labels(config.atlases[0]).name.tolist() == NAMES
-    assert json.loads((out / "sub-00_task-rest_space-fsLR_den-91k_bold_atlas-toy_timeseries.json").read_text())

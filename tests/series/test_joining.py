@@ -44,8 +44,7 @@ SCANS = pd.DataFrame(
 
 
 @pytest.mark.parametrize(
-    ("rule", "joined"),
-    [("session", {1: [1, 0], 6: [6, 7]}), ("subject", {1: [1, 0, 2], 6: [6, 7]})],
+    ("rule", "joined"), [("session", {1: [1, 0], 6: [6, 7]}), ("subject", {1: [1, 0, 2], 6: [6, 7]})]
 )
 def test_scans_of_a_person_are_joined_in_their_order(rule, joined):
     parts, excluded = plan_joins(SCANS, range(len(SCANS)), rule)

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from nilearn.image import resample_img
-from nilearn.maskers import NiftiLabelsMasker, NiftiMapsMasker
+from nilearn.maskers import NiftiMapsMasker
 from scipy.ndimage import gaussian_filter
 
-from bolt.atlases.image import Atlas, load_atlas
+from bolt.atlases.image import load_atlas
 from bolt.config import load_denoise
 from bolt.explain.regions import write_regions
 from bolt.explain.weights import paint
@@ -45,6 +45,15 @@ def data():
     return np.random.default_rng(0).normal(1000, 50, (*SHAPE, T)).astype(np.float32)
 
 
+@pytest.fixture
+def modes(tmp_path):
+    return write_maps(tmp_path / "modes")
+
+
+def save_bold(folder, data):
+    return str(save(folder / f"x_space-{SPACE}_bold.nii.gz", data))
+
+
 def save_mask(folder, inside):
     nib.save(nib.Nifti1Image(inside.astype(np.uint8), AFFINE), folder / "mask.nii.gz")
     return str(folder / "mask.nii.gz")
@@ -62,7 +71,7 @@ def fitted(maps, image, mask=None):
 @pytest.mark.parametrize("masked", [False, True])
 def test_equals_nilearn(tmp_path, data, grid, masked, signed):
     folder, maps = write_maps(tmp_path / "modes", *grid, signed=signed)
-    image, mask = str(save(tmp_path / f"x_space-{SPACE}_bold.nii.gz", data)), None
+    image, mask = save_bold(tmp_path, data), None
     if masked:
         inside = np.random.default_rng(2).random(SHAPE) > 0.3
         mask = save_mask(tmp_path, inside)
@@ -82,9 +91,9 @@ def test_equals_nilearn(tmp_path, data, grid, masked, signed):
         np.testing.assert_allclose(coverage.coverage, share, atol=1e-4)
 
 
-def test_maps_and_labels_in_one_pass_whatever_their_order(tmp_path, data):
-    folder, maps = write_maps(tmp_path / "modes")
-    image, labels = str(save(tmp_path / f"x_space-{SPACE}_bold.nii.gz", data)), make_atlas()
+def test_maps_and_labels_in_one_pass_whatever_their_order(tmp_path, data, modes):
+    folder, maps = modes
+    image, labels = save_bold(tmp_path, data), make_atlas()
     alone = parcellate(image, [labels], denoise=NONE)["cubes"]
     both = parcellate(image, [load_atlas(folder), labels], denoise=NONE, threshold=0)
     assert list(both) == ["modes", "cubes"]
@@ -93,12 +102,11 @@ def test_maps_and_labels_in_one_pass_whatever_their_order(tmp_path, data):
     np.testing.assert_allclose(both["modes"].series, fitted(maps, image), rtol=1e-4, atol=1e-2)
 
 
-def test_voxels_that_are_not_finite_are_left_out_of_their_volume(tmp_path, data):
-    folder, maps = write_maps(tmp_path / "modes")
+def test_voxels_that_are_not_finite_are_left_out_of_their_volume(tmp_path, data, modes):
+    folder, maps = modes
     data[4, 4, 4, 3] = np.nan
     data[5, 5, :, 7] = np.inf
-    image = str(save(tmp_path / f"x_space-{SPACE}_bold.nii.gz", data))
-    result = parcellate(image, [load_atlas(folder)], denoise=NONE, threshold=0)["modes"]
+    result = parcellate(save_bold(tmp_path, data), [load_atlas(folder)], denoise=NONE, threshold=0)["modes"]
     weights = maps.get_fdata().reshape(-1, 4)
     for t in (0, 3, 7):
         values = data[..., t].reshape(-1).astype(float)
@@ -108,17 +116,15 @@ def test_voxels_that_are_not_finite_are_left_out_of_their_volume(tmp_path, data)
     assert result.coverage.n_nonfinite.gt(0).any() and result.coverage.coverage.lt(1).any()
 
 
-def test_a_map_outside_the_mask_is_nan_and_below_the_threshold_too(tmp_path, data):
-    folder, _ = write_maps(tmp_path / "modes")
-    image = nib.load(tmp_path / "modes/maps.nii.gz")
+def test_a_map_outside_the_mask_is_nan_and_below_the_threshold_too(tmp_path, data, modes):
+    folder, image = modes
     maps = image.get_fdata(dtype=np.float32)
     maps[..., 1] = 0
     maps[:2, :2, :2, 1] = 1
     nib.save(nib.Nifti1Image(maps, AFFINE), tmp_path / "modes/maps.nii.gz")
     inside = np.ones(SHAPE, np.uint8)
     inside[:2] = 0
-    mask = save_mask(tmp_path, inside)
-    bold = save(tmp_path / f"x_space-{SPACE}_bold.nii.gz", data)
+    mask, bold = save_mask(tmp_path, inside), save_bold(tmp_path, data)
     result = parcellate(bold, [load_atlas(folder)], mask=mask, denoise=NONE, threshold=0.01)["modes"]
     assert np.isnan(result.series).all(axis=0).tolist() == [False, True, False, False]
     assert result.coverage.coverage[1] == 0 and result.coverage.covered.tolist() == [1, 0, 1, 1]
@@ -129,9 +135,9 @@ def test_a_map_outside_the_mask_is_nan_and_below_the_threshold_too(tmp_path, dat
     np.testing.assert_array_equal(strict.series[:, kept], result.series[:, kept])  # all maps stay in the fit
 
 
-def test_weight_beyond_the_field_of_view_is_not_covered(tmp_path, data):
-    folder, maps = write_maps(tmp_path / "modes")
-    half = str(save(tmp_path / f"x_space-{SPACE}_bold.nii.gz", data[: SHAPE[0] // 2]))
+def test_weight_beyond_the_field_of_view_is_not_covered(tmp_path, data, modes):
+    folder, maps = modes
+    half = save_bold(tmp_path, data[: SHAPE[0] // 2])
     weights = np.abs(maps.get_fdata())
     result = parcellate(half, [load_atlas(folder)], denoise=NONE, threshold=0)["modes"]
     share = weights[: SHAPE[0] // 2].sum(axis=(0, 1, 2)) / weights.sum(axis=(0, 1, 2))
@@ -139,26 +145,22 @@ def test_weight_beyond_the_field_of_view_is_not_covered(tmp_path, data):
     np.testing.assert_allclose(result.coverage.coverage, share, atol=1e-4)
 
 
-def test_memory_does_not_grow_with_the_scan(tmp_path):
-    folder, _ = write_maps(tmp_path / "modes")
-    peaks = []
+def test_memory_does_not_grow_with_the_scan(tmp_path, modes):
+    atlas, peaks, rng = load_atlas(modes[0]), [], np.random.default_rng(0)
     for n_volumes in (20, 400):
         path = tmp_path / f"{n_volumes}_space-{SPACE}_bold.nii.gz"
-        rng = np.random.default_rng(0)
         with VolumeWriter(path, AFFINE, SHAPE, tr=2.0, code=4) as writer:
             for _ in range(n_volumes):
                 writer.append(rng.normal(1000, 10, SHAPE).astype(np.float32))
-        atlas = load_atlas(folder)
         tracemalloc.start()
         parcellate(path, [atlas], denoise=NONE, threshold=0)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    volume = int(np.prod(SHAPE)) * 4
-    assert peaks[1] - peaks[0] < 100 * volume  # the 380 more volumes are not kept
+    assert peaks[1] - peaks[0] < 100 * int(np.prod(SHAPE)) * 4  # the 380 more volumes are not kept
 
 
-def test_tables_and_images_that_do_not_fit(tmp_path):
-    folder, image = write_maps(tmp_path / "modes")
+def test_tables_and_images_that_do_not_fit(tmp_path, modes):
+    folder, image = modes
     table = tmp_path / "modes/labels.tsv"
     text = table.read_text()
     table.write_text(text + "5\tmode 5\tn/a\tn/a\n")
@@ -173,22 +175,18 @@ def test_tables_and_images_that_do_not_fit(tmp_path):
         load_atlas(folder)
 
 
-def test_numbers_are_painted_as_weighted_sums_and_labels_are_the_strongest_map(tmp_path):
-    folder, maps = write_maps(tmp_path / "modes")
+def test_numbers_are_painted_as_weighted_sums_and_labels_are_the_strongest_map(modes):
+    folder, maps = modes
     atlas, weights = load_atlas(folder), maps.get_fdata()
-    assert isinstance(atlas, Atlas) and atlas.is_maps
     painted = paint(atlas.image, np.array([3, 1]), np.array([2.0, -1.0], np.float32))
     np.testing.assert_allclose(painted.get_fdata(), 2 * weights[..., 2] - weights[..., 0], atol=1e-6)
     labels = np.asarray(atlas.label_image.dataobj)
     expected = np.where(weights.max(axis=-1) > 0, weights.argmax(axis=-1) + 1, 0)
     assert (labels == expected).mean() > 0.999 and set(np.unique(labels)) == {0, 1, 2, 3, 4}
-    theirs = NiftiLabelsMasker(atlas.label_image, standardize=None)  # a label image for whoever needs one
-    assert theirs.fit_transform(nib.Nifti1Image(weights.astype(np.float32), AFFINE)).shape == (4, 4)
 
 
-def test_brain_maps_of_an_explanation(tmp_path):
-    folder, maps = write_maps(tmp_path / "modes")
-    atlas = load_atlas(folder)
+def test_brain_maps_of_an_explanation(tmp_path, modes):
+    atlas, maps = load_atlas(modes[0]), modes[1]
     coefficients = np.random.default_rng(0).normal(size=(3, 2, 4))
     np.save(tmp_path / "coefficients.npy", coefficients)
     np.save(tmp_path / "coefficients_controls.npy", np.stack([coefficients] * 3))

@@ -125,11 +125,6 @@ def test_slices_are_corrected_only_if_asked_for(known: Transforms) -> None:
     assert np.abs(corrected - plain).max() > 1
 
 
-def test_an_atlas_in_another_space_is_refused(known: Transforms) -> None:
-    with pytest.raises(DataError, match="made"):
-        series(known, space="MNI152NLin2009cAsym")
-
-
 def test_what_leaves_the_field_of_view_takes_the_edge() -> None:
     info = BoldInfo(SHAPE, AFFINE, (SIZE, SIZE, SIZE), 2, 2.0, 2.0)
     voxels = np.array([0, int(np.prod(SHAPE)) - 1])  # the first and the last voxel

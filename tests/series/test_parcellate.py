@@ -65,18 +65,19 @@ def means(data, atlas, keep=None):
     return np.stack([data[(atlas.data == v) & keep].mean(axis=0) for v in atlas.values], axis=1)
 
 
-@pytest.mark.parametrize("name", [NAME, NAME.removesuffix(".gz")])
-@pytest.mark.parametrize(("dtype", "scale"), [("int16", None), ("float32", None), ("int16", (0.37, 120.0))])
-@pytest.mark.parametrize("grid", ["same", "finer and turned"])
-def test_equals_nilearn(tmp_path, data, name, dtype, scale, grid):
+def parcellated(folder, data, *atlases, **options):
+    """Save an image in the atlas's space, and return the series of the first atlas, or of `make_atlas()`."""
+    atlases = atlases or (make_atlas(),)
+    path = save(folder / NAME, data.astype(np.float32))
+    return parcellate(path, atlases, **{"denoise": NONE} | options)[atlases[0].name]
+
+
+def test_equals_nilearn_on_another_grid(tmp_path, data):
     turned = np.array([[-2.0, 0.1, 0, 35], [0, 2.0, 0.1, -1], [0, -0.1, 2.0, -1], [0, 0, 0, 1]])
-    atlas = make_atlas() if grid == "same" else make_atlas(affine=turned, shape=(20, 18, 16))
-    path = save(tmp_path / name, data.astype(dtype), scale=scale)
-    ours = parcellate(path, [atlas], denoise=NONE, threshold=0)["cubes"]
-    masker = NiftiLabelsMasker(atlas.image, resampling_target="data", standardize=None)
-    theirs = masker.fit_transform(path)
-    assert ours.series.dtype == np.float32
-    assert ours.series.shape == (T, 3) == theirs.shape
+    atlas = make_atlas(affine=turned, shape=(20, 18, 16))
+    ours = parcellated(tmp_path, data, atlas, threshold=0)
+    theirs = NiftiLabelsMasker(atlas.image, resampling_target="data", standardize=None).fit_transform(tmp_path / NAME)
+    assert ours.series.dtype == np.float32 and ours.series.shape == (T, 3)
     np.testing.assert_allclose(ours.series, theirs, rtol=1e-5)
 
 
@@ -111,20 +112,6 @@ def test_equals_nilearn_whatever_the_image(tmp_path, seed, dtype, scale, suffix,
     np.testing.assert_allclose(ours.series, masker.fit_transform(path), rtol=1e-5)
 
 
-def test_equals_nilearn_within_a_mask(tmp_path, data):
-    atlas = make_atlas()
-    inside = np.random.default_rng(1).random(SHAPE) > 0.3
-    path = save(tmp_path / NAME, data.astype(np.float32))
-    mask = tmp_path / "mask.nii.gz"
-    nib.save(nib.Nifti1Image(inside.astype(np.uint8), AFFINE), mask)
-    result = parcellate(path, [atlas], mask=mask, denoise=NONE)["cubes"]
-    theirs = NiftiLabelsMasker(atlas.image, mask_img=str(mask), standardize=None).fit_transform(path)
-    np.testing.assert_allclose(result.series, theirs, rtol=1e-5)
-    shares = [inside[atlas.data == v].mean() for v in atlas.values]
-    np.testing.assert_allclose(result.coverage.coverage, shares, atol=1e-4)
-    assert (result.coverage.n_masked == [(~inside)[atlas.data == v].sum() for v in atlas.values]).all()
-
-
 def test_several_atlases_that_overlap_in_one_pass(tmp_path, data, monkeypatch):
     first, second = make_atlas(), make_atlas("other", values=(2, 9))
     path = save(tmp_path / NAME, data.astype(np.float32))
@@ -139,21 +126,12 @@ def test_several_atlases_that_overlap_in_one_pass(tmp_path, data, monkeypatch):
     np.testing.assert_allclose(both["other"].series, means(data, second), rtol=1e-5)
 
 
-def test_roi_order_is_by_value_not_position(tmp_path):
-    data = np.zeros((*SHAPE, 3), np.float32)
-    atlas = make_atlas(values=(7, 300, 4001))
-    for value in atlas.values:
-        data[atlas.data == value] = value + np.arange(3)
-    series = parcellate(save(tmp_path / NAME, data), [atlas], denoise=NONE, signal=0)["cubes"].series
-    np.testing.assert_array_equal(series[0], [7, 300, 4001])
-
-
 def test_nonfinite_voxels_are_left_out_and_counted(tmp_path, data):
     atlas = make_atlas()
     roi = np.argwhere(atlas.data == 300)
     data[(*roi[0], 2)] = np.nan
     data[(*roi[1], slice(None))] = np.inf
-    result = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [atlas], denoise=NONE)["cubes"]
+    result = parcellated(tmp_path, data, atlas)
     with np.errstate(invalid="ignore"):
         expected = np.nanmean(np.where(np.isfinite(data), data, np.nan)[atlas.data == 300], axis=0)
     np.testing.assert_allclose(result.series[:, 1], expected, rtol=1e-5)
@@ -170,32 +148,29 @@ def test_coverage_at_the_threshold_is_enough():
 
 
 def test_coverage_below_the_threshold_is_nan_never_dropped(tmp_path, data):
-    atlas = make_atlas()
     data[:, :, 5:] = 0  # end of the field of view; the ROIs extend from 2 to 8
     data[4:7, :, 4:] = 0
-    path = save(tmp_path / NAME, data.astype(np.float32))
-    result = parcellate(path, [atlas], denoise=NONE, threshold=0.4)["cubes"]
+    result = parcellated(tmp_path, data, threshold=0.4)
     np.testing.assert_allclose(result.coverage.coverage, [3 / 7, 2 / 7, 3 / 7], atol=1e-4)
     assert result.coverage.covered.tolist() == [1, 0, 1]
     assert result.coverage.n_constant.tolist() == [84, 105, 84]
-    assert np.isnan(result.series[:, 1]).all()
-    assert np.isfinite(result.series[:, [0, 2]]).all()
+    assert np.isnan(result.series).all(axis=0).tolist() == [False, True, False]
     assert list(result.coverage) == list(COVERAGE_COLUMNS)
+    with pytest.raises(DataError, match="no ROI of atlas 'cubes' is covered"):
+        parcellated(tmp_path, 0 * data, threshold=0)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_voxels_without_signal_are_not_covered_with_or_without_a_mask_of_the_signal(tmp_path, data, masked):
     """The first ROI has lost its signal in four of seven layers, and a BOLD mask may say so, too."""
-    atlas, mask = make_atlas(), None
+    mask = None
     data[1:4, :, 2:6] *= 0.2
     if masked:
         seen = np.ones(SHAPE, np.uint8)
         seen[1:4, :, 2:6] = 0
         mask = tmp_path / "mask.nii.gz"
         nib.save(nib.Nifti1Image(seen, AFFINE), mask)
-    table = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [atlas], mask=mask, denoise=NONE)[
-        "cubes"
-    ].coverage
+    table = parcellated(tmp_path, data, mask=mask).coverage
     np.testing.assert_allclose(table.coverage, [3 / 7, 1, 1], atol=1e-4)
     assert table.covered.tolist() == [0, 1, 1]
     assert (table.n_dark + table.n_masked).tolist() == [84, 0, 0] and table.n_masked[0] == 84 * masked
@@ -204,56 +179,37 @@ def test_voxels_without_signal_are_not_covered_with_or_without_a_mask_of_the_sig
     assert table.tsnr[1:].tolist() == pytest.approx([1000 / 50] * 2, rel=0.2)
 
 
-def test_a_constant_roi_has_no_tsnr(tmp_path, data):
-    data[1:4] = 1000
-    table = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE)["cubes"].coverage
-    assert np.isnan(table.tsnr[0]) and (table.tsnr[1:] > 0).all()
-
-
 def test_images_without_their_mean_have_no_dark_voxels(tmp_path, data):
     data -= data.mean(axis=-1, keepdims=True)
-    path = save(tmp_path / NAME, data.astype(np.float32))
-    table = parcellate(path, [make_atlas()], denoise=NONE)["cubes"].coverage
+    table = parcellated(tmp_path, data).coverage
     assert (table.coverage == 1).all() and (table.n_dark == 0).all()
     assert table.brightness.isna().all() and table.tsnr.isna().all()
 
 
-def test_any_share_of_brightness_can_be_asked_for(tmp_path, data):
+def test_any_share_of_brightness_can_be_asked_for_and_a_constant_roi_has_no_tsnr(tmp_path, data):
     data[1:4] *= 0.5
-    path = save(tmp_path / NAME, data.astype(np.float32))
     for share, n_dark in ((0, 0), (0.3, 0), (0.7, 147)):
-        table = parcellate(path, [make_atlas()], denoise=NONE, threshold=0, signal=share)["cubes"].coverage
+        table = parcellated(tmp_path, data, threshold=0, signal=share).coverage
         assert table.n_dark.tolist() == [n_dark, 0, 0]
+    data[1:4] = 1000
+    assert np.isnan(parcellated(tmp_path, data).coverage.tsnr).tolist() == [True, False, False]
 
 
 def test_what_lies_beyond_the_grid_is_not_covered(tmp_path, data):
-    atlas = make_atlas()
-    cut = data[:, :, :5].astype(np.float32)  # contains three of the ROIs' seven layers
-    result = parcellate(save(tmp_path / NAME, cut), [atlas], denoise=NONE, threshold=0.4)["cubes"]
-    np.testing.assert_allclose(result.coverage.coverage, 3 / 7, atol=1e-4)
-    assert (result.coverage.n_voxels == 63).all()
-    slab = data[:3].astype(np.float32)  # contains nothing of the second and third ROI
-    result = parcellate(save(tmp_path / NAME, slab), [atlas], denoise=NONE)["cubes"]
-    assert result.coverage.covered.tolist() == [1, 0, 0]
-    assert result.coverage.n_voxels.tolist() == [98, 0, 0]
-
-
-def test_no_covered_roi_at_all(tmp_path, data):
-    data[..., 3] = np.nan
-    with pytest.raises(DataError, match="1 of 8 volumes have no finite voxel, such as volume 3"):
-        parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
-    data[:] = 0
-    with pytest.raises(DataError, match="no ROI of atlas 'cubes' is covered"):
-        parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, threshold=0)
+    cut = parcellated(tmp_path, data[:, :, :5], threshold=0.4).coverage  # three of the ROIs' seven layers
+    np.testing.assert_allclose(cut.coverage, 3 / 7, atol=1e-4)
+    assert (cut.n_voxels == 63).all()
+    slab = parcellated(tmp_path, data[:3]).coverage  # nothing of the second and third ROI
+    assert slab.covered.tolist() == [1, 0, 0] and slab.n_voxels.tolist() == [98, 0, 0]
 
 
 def test_one_atlas_outside_the_image_does_not_disturb_another(tmp_path, data):
     path = save(tmp_path / NAME, data.astype(np.float32))
-    far = make_atlas("far", affine=np.array([[3.0, 0, 0, 900], [0, 3, 0, 0], [0, 0, 3, 0], [0, 0, 0, 1]]))
+    far = make_atlas("far", affine=AFFINE + np.outer([1, 0, 0, 0], [0, 0, 0, 900]))
     for atlases in ([far, make_atlas()], [far]):
         with pytest.raises(DataError, match="no ROI of atlas 'far' is covered"):
             parcellate(path, atlases, denoise=NONE)
-    partly = make_atlas("partly", affine=np.array([[3.0, 0, 0, 21], [0, 3, 0, 0], [0, 0, 3, 0], [0, 0, 0, 1]]))
+    partly = make_atlas("partly", affine=AFFINE + np.outer([1, 0, 0, 0], [0, 0, 0, 21]))
     both = parcellate(path, [partly, make_atlas()], denoise=NONE)
     assert both["partly"].coverage.covered.tolist() == [1, 0, 0]
     np.testing.assert_allclose(both["cubes"].series, means(data, make_atlas()), rtol=1e-5)
@@ -264,8 +220,6 @@ def test_space_is_that_of_name_sidecar_or_request(tmp_path, data):
     path = save(tmp_path / "sub-01_space-MNI152NLin2009cAsym_bold.nii.gz", data.astype(np.float32))
     with pytest.raises(DataError, match="MNI152NLin2009cAsym"):
         parcellate(path, [make_atlas()], denoise=NONE)
-    with pytest.raises(DataError, match=f"declares space MNI152NLin2009cAsym, but {SPACE} is requested"):
-        parcellate(path, [make_atlas()], denoise=NONE, space=SPACE)
     bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
     assert parcellate(bare, [make_atlas()], denoise=NONE, space=SPACE)["cubes"].metadata["Space"] == SPACE
     (tmp_path / "bold.json").write_text(json.dumps({"SpatialReference": SPACE}))
@@ -277,8 +231,6 @@ def test_space_is_that_of_name_sidecar_or_request(tmp_path, data):
 
 def test_a_scanner_space_image_is_not_taken_for_one_in_the_atlas_space(tmp_path, data):
     bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
-    with pytest.raises(DataError, match=f"neither name.*in {SPACE}.*--space {SPACE}"):
-        parcellate(bare, [make_atlas()], denoise=NONE)
     image = nib.load(bare)
     image.header["sform_code"] = 4
     nib.save(image, tmp_path / "mni.nii.gz")
@@ -289,90 +241,18 @@ def test_a_scanner_space_image_is_not_taken_for_one_in_the_atlas_space(tmp_path,
         assert parcellate(bare, [labels_of_the_scan], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
 
 
-def altered(tmp_path, data, change):
-    """Save an image in the atlas's space after a change of the nibabel image."""
-    image = nib.load(save(tmp_path / NAME, data.astype(np.float32)))
-    change(image)
-    nib.save(image, tmp_path / NAME)
-    return tmp_path / NAME
+def test_a_number_that_no_scanner_makes_is_refused_although_float32_holds_it(tmp_path, data):
+    data[4, 4, 4, 3] = 3e38
+    with pytest.raises(DataError, match=r"volume 3 .* is 3e\+38"):
+        parcellated(tmp_path, data)
 
 
-def unset_forms(image):
-    image.set_sform(None, 0)
-    image.set_qform(None, 0)
-
-
-def mirror_qform(image):
-    image.set_sform(AFFINE, 2)
-    image.set_qform(np.diag([-3.0, 3, 3, 1]), 1)
-
-
-def shift_qform(image):
-    moved = AFFINE.copy()
-    moved[2, 3] = 20
-    image.set_sform(AFFINE, 2)
-    image.set_qform(moved, 1)
-
-
-def milliseconds(image):
-    image.header.set_xyzt_units("mm", "msec")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (unset_forms, "neither sform nor qform is set"),
-        (mirror_qform, r"sform \(RAS\) and qform \(LAS\) disagree"),
-        (shift_qform, "sform and qform differ by up to 20.0 mm"),
-        (milliseconds, "no repetition time in the header: 2 ms is not plausible"),
-    ],
-)
-def test_an_image_whose_header_misleads_is_refused(tmp_path, data, change, message):
-    with pytest.raises(DataError, match=message):
-        parcellate(altered(tmp_path, data, change), [make_atlas()], denoise=NONE)
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype", "message"),
-    [
-        (1e300, np.float64, r"volume 3 .* is 1e\+300"),
-        (3e38, np.float32, r"volume 3 .* is 3e\+38"),
-    ],
-)
-def test_values_that_no_scanner_makes_are_refused(tmp_path, data, value, dtype, message):
-    data = data.astype(dtype)
-    data[4, 4, 4, 3] = value
-    with pytest.raises(DataError, match=message):
-        parcellate(save(tmp_path / NAME, data), [make_atlas()], denoise=NONE)
-
-
-def test_volumes_of_zeros_are_refused(tmp_path, data):
-    data = data.astype(np.float32)
-    data[..., 5:] = 0
-    with pytest.raises(DataError, match="3 of 8 volumes are zero everywhere, such as volume 5"):
-        parcellate(save(tmp_path / NAME, data), [make_atlas()], denoise=NONE)
-
-
-def test_a_mask_with_nan_is_refused(tmp_path, data):
-    mask = np.ones(SHAPE, np.float32)
-    mask[0, 0, :3] = np.nan
-    nib.save(nib.Nifti1Image(mask, AFFINE), tmp_path / "mask.nii.gz")
-    path = save(tmp_path / NAME, data.astype(np.float32))
-    with pytest.raises(DataError, match="the mask has 3 NaN or infinite voxels"):
-        parcellate(path, [make_atlas()], mask=tmp_path / "mask.nii.gz", denoise=NONE)
-
-
-def test_mask_must_lie_on_the_grid(tmp_path, data):
-    path = save(tmp_path / NAME, data.astype(np.float32))
+def test_mask_must_lie_on_the_grid_and_hold_something(tmp_path, data):
     mask = tmp_path / "mask.nii.gz"
-    for affine, shape, fill, message in (
-        (AFFINE, (12, 11, 9), 1, "grid"),
-        (AFFINE * 1.01, SHAPE, 1, "grid"),
-        (AFFINE, SHAPE, 0, "empty"),
-    ):
-        nib.save(nib.Nifti1Image(np.full(shape, fill, np.uint8), affine), mask)
+    for affine, fill, message in ((AFFINE * 1.01, 1, "grid"), (AFFINE, 0, "empty")):
+        nib.save(nib.Nifti1Image(np.full(SHAPE, fill, np.uint8), affine), mask)
         with pytest.raises(DataError, match=message):
-            parcellate(path, [make_atlas()], mask=mask, denoise=NONE)
+            parcellated(tmp_path, data, mask=mask)
 
 
 def test_cleaning_the_means_equals_cleaning_the_voxels(tmp_path):
@@ -382,8 +262,7 @@ def test_cleaning_the_means_equals_cleaning_the_voxels(tmp_path):
     confounds = pd.DataFrame(rng.normal(size=(n, 3)), columns=["trans_x", "trans_y", "other"])
     strategy = Denoise(name="test", confounds=["trans_?"], detrend=True, high_pass=0.01, low_pass=0.1)
     atlas = make_atlas()
-    path = save(tmp_path / NAME, data)
-    ours = parcellate(path, [atlas], denoise=strategy, confounds=confounds)["cubes"].series
+    ours = parcellated(tmp_path, data, atlas, denoise=strategy, confounds=confounds).series
     voxels = data[atlas.data == 300].astype(float).T
     cleaned = signal.clean(
         voxels, confounds=confounds[["trans_x", "trans_y"]], detrend=True, standardize=None,
@@ -396,11 +275,12 @@ def test_denoising_leaves_uncovered_rois_nan_and_does_not_standardise(tmp_path, 
     data[4:7] = 0
     confounds = pd.DataFrame({"trans_x": np.arange(T) ** 2.0})
     strategy = Denoise(name="test", confounds=["trans_x"])
-    result = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=strategy,
-                        confounds=confounds)["cubes"]  # fmt: skip
+    result = parcellated(tmp_path, data, denoise=strategy, confounds=confounds)
     assert np.isnan(result.series[:, 1]).all()
     np.testing.assert_allclose(result.series[:, 0].mean(), 1000, rtol=0.01)
     assert abs(np.corrcoef(result.series[:, 0], confounds["trans_x"])[0, 1]) < 1e-3
+    with pytest.raises(DataError, match="cannot be applied to 8 volumes"):
+        parcellated(tmp_path, data, denoise=Denoise(name="band", high_pass=0.01, low_pass=0.1))
 
 
 def test_24_parameters_are_24_or_an_error():
@@ -410,25 +290,16 @@ def test_24_parameters_are_24_or_an_error():
     table["csf"] = 1.0
     table.loc[0, [n for n in names if "derivative" in n]] = np.nan
     chosen = choose_confounds(table, load_denoise("24p"), T, "x")
-    assert chosen.regressors.shape == (T, 24) and chosen.kept is None
-    assert np.isfinite(chosen.regressors).all()
+    assert chosen.regressors.shape == (T, 24) and chosen.kept is None and np.isfinite(chosen.regressors).all()
     assert np.isnan(table.iloc[0]["trans_x_derivative1"])  # the caller's table is unchanged
     with pytest.raises(DataError, match="no confounds column matches"):
         choose_confounds(table.drop(columns=[n for n in names if "power2" in n]), load_denoise("24p"), T, "x")
     table.loc[3, "rot_z"] = np.nan
     with pytest.raises(DataError, match="'rot_z' is missing in row 3"):
         choose_confounds(table, load_denoise("24p"), T, "x")
-    with pytest.raises(DataError, match="8 rows of confounds for 9 volumes"):
-        choose_confounds(table, load_denoise("24p"), 9, "x")
     with pytest.raises(DataError, match="needs confounds"):
         choose_confounds(None, load_denoise("24p"), T, "x")
     assert choose_confounds(table, NONE, T, "x").regressors is None
-
-
-def test_too_short_for_a_filter(tmp_path, data):
-    strategy = Denoise(name="band", high_pass=0.01, low_pass=0.1)
-    with pytest.raises(DataError, match="cannot be applied to 8 volumes"):
-        parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=strategy)
 
 
 def test_memory_does_not_grow_with_the_scan(tmp_path):
@@ -449,18 +320,13 @@ def test_memory_does_not_grow_with_the_scan(tmp_path):
 def test_files_of_the_contract(tmp_path, data):
     results = parcellate(save(tmp_path / NAME, data.astype(np.float32)), [make_atlas()], denoise=NONE, tr=2.0)
     write_parcellated(results, tmp_path / "out", "sub-01")
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "status.json",
-        "sub-01_atlas-cubes_coverage.json",
-        "sub-01_atlas-cubes_coverage.tsv",
-        "sub-01_atlas-cubes_timeseries.json",
-        "sub-01_atlas-cubes_timeseries.npy",
-    ]
+    names = {f"sub-01_atlas-cubes_{name}" for name in ("coverage.json", "coverage.tsv", "timeseries.json")}
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == names | {"status.json", "sub-01_atlas-cubes_timeseries.npy"}
     series = np.load(tmp_path / "out/sub-01_atlas-cubes_timeseries.npy")
     np.testing.assert_array_equal(series, results["cubes"].series)
     sidecar = read_json(tmp_path / "out/sub-01_atlas-cubes_timeseries.json")
-    assert sidecar["RepetitionTime"] == 2.0
     assert (sidecar["Atlas"], sidecar["Space"], sidecar["AtlasSHA256"]) == ("cubes", SPACE, "0" * 64)
-    assert sidecar["Denoising"]["name"] == "none"
+    assert sidecar["RepetitionTime"] == 2.0 and sidecar["Denoising"]["name"] == "none"
     assert len(read_table(tmp_path / "out/sub-01_atlas-cubes_coverage.tsv")) == 3
     assert read_json(tmp_path / "out/status.json")["state"] == "ok"

@@ -8,7 +8,7 @@ from bolt.config import Config, Spectra, load_experiment
 from bolt.config.layout import Layout
 from bolt.io.errors import DataError
 from bolt.io.files import write_table
-from bolt.report.experiments.spectra import atlas_differences, write_spectra
+from bolt.report.experiments.spectra import write_spectra
 from bolt.series.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
 from tests.report.latex import well_formed
 from tests.snake import write_yaml
@@ -65,19 +65,6 @@ def test_no_scan_and_no_spectra_are_said(tmp_path):
         write_spectra(load_experiment("spectra"), [config], tmp_path)
 
 
-def test_atlases_are_compared_within_subjects():
-    rows = [
-        {"dataset": "d", "atlas": atlas, "network": "all", "band": "fast", "subject": f"s{i}", "share": 0.1 * i + add}
-        for atlas, add in (("aal", 0.02), ("schaefer", 0.0))
-        for i in range(6)
-        for _ in range(2)
-    ]
-    [row] = atlas_differences(pd.DataFrame(rows)).to_dict("records")
-    assert (row["atlas"], row["other"], row["n_subjects"]) == ("aal", "schaefer", 6)
-    assert row["difference"] == pytest.approx(0.02)
-    assert row["ci_low"] == pytest.approx(0.02) == row["ci_high"]  # differences within subjects are constant
-
-
 def test_datasets_and_atlases_stand_in_one_table(tmp_path):
     dataset = write_yaml(tmp_path / "mine.yaml", {})
     config = Config(dataset=str(dataset), atlases=["cc200", "aal116"], paths={"results": tmp_path})
@@ -85,9 +72,8 @@ def test_datasets_and_atlases_stand_in_one_table(tmp_path):
     for atlas in config.atlases:
         write_table(spectra, Layout(config).spectra("spectra", atlas), SPECTRUM_COLUMNS)
         write_table(bands, Layout(config).bands("spectra", atlas), BAND_COLUMNS)
-    write_spectra(
-        load_experiment("spectra"), [config, config.model_copy(update={"dataset": "none"})], tmp_path / "paper"
-    )
+    configs = [config, config.model_copy(update={"dataset": "none"})]
+    write_spectra(load_experiment("spectra"), configs, tmp_path / "paper")
     well_formed((tmp_path / "paper/spectra.tex").read_text())
     text = (tmp_path / "paper/spectra.md").read_text()
     assert "Power by band, mine, aal116" in text and "aal116 − cc200, mine" in text
