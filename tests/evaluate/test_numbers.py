@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score
 
+from bolt.evaluate.intervals import intervals
 from bolt.evaluate.metrics import fold_metrics, write_metrics
 from bolt.evaluate.numbers import number_scores
 from bolt.io.errors import DataError
@@ -39,6 +40,21 @@ def test_by_hand():
     assert np.isnan(alike["r"]) and np.isnan(alike["r2"]) and alike["mae"] > 0
     with pytest.raises(DataError, match="label 'old' is not a number"):
         fold_metrics(table.assign(label="old"), None)
+
+
+def test_intervals_over_folds_are_of_the_mean_of_folds_and_seeds():
+    """They hold it as often as promised and are as wide as by formula; those of one fold are its own."""
+    held, widths = 0, []
+    for cohort in range(40):
+        table = pd.concat([predictions(30, 10 * cohort + fold).assign(fold=fold) for fold in range(3)])
+        both = pd.concat([table, table.assign(seed=1, predicted=table["predicted"] + 0.1)], ignore_index=True)
+        low, high = intervals(both, None, over_folds=True, draws=400)["mae"]
+        held += low < 3 * np.sqrt(2 / np.pi) < high  # the mean of |x| of a normal x with deviation 3
+        widths.append(high - low)
+    assert held >= 34
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * 3 * np.sqrt((1 - 2 / np.pi) / 90), rel=0.2)
+    one = predictions()
+    assert intervals(one, None, over_folds=True) == intervals(one, None, over_folds=False)
 
 
 def test_files_of_a_run(tmp_path):

@@ -13,7 +13,7 @@ from bolt.explain.token_regression import LEVELS, FoldScans
 from bolt.explain.weights import CONTROLS_FILE, read_controls, read_importance, write_controls, write_importance
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
-from bolt.io.files import read_table, write_table
+from bolt.io.files import read_table, write_status, write_table
 from bolt.series.cache import SeriesCache
 from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split
@@ -141,3 +141,19 @@ def test_noise_is_at_chance_whatever_explains_it(tmp_path, epochs):
         found.append(table[table["fold"].isin(["0", "1"]) & (table["tokens"] == "important")])
     together = pd.concat(found).groupby("level")[["accuracy", "auc"]].mean()
     assert together.to_numpy() == pytest.approx(0.5, abs=0.12)
+
+
+def test_labels_that_choose_tokens_would_show(tmp_path):
+    """The same noise, its tokens chosen by the true label: what the test above must be able to see."""
+    path, scans, folds = made(tmp_path, 0)
+    cache, table = SeriesCache(path), read_table(folds, text=("scan_id",))
+    sign = dict(zip(scans["scan_id"], np.where(scans["label"] == "patient", 1, -1), strict=True))
+    place = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+    for fold, own in table.groupby("fold"):
+        weights = [1e3 + sign[s] * cache.series(place[s])[:, 0] for s in own["scan_id"]]
+        write_importance(own[["scan_id", "role"]].assign(predicted="x"), weights, tmp_path / f"run/fold-{fold}")
+        write_controls([np.stack([w, w]) for w in weights], tmp_path / f"run/fold-{fold}")
+        write_status(tmp_path / f"run/fold-{fold}/status.json", "ok", "train")
+    found, *_ = landmark_regression(cache, tmp_path / "run", [0, 1], CLASSES, random_draws=1)
+    important = found[(found["fold"] == "mean") & (found["tokens"] == "important")].set_index("level")
+    assert important.at["scan", "auc"] > 0.8

@@ -48,6 +48,14 @@ def test_important_volumes_classify_and_random_ones_do_so_less(made, monkeypatch
     np.testing.assert_allclose(coefficients, other[:, ::-1], atol=1e-3)
 
 
+def test_without_signal_the_regression_is_at_chance(tmp_path):
+    """Importance that follows the data but not the label must not help."""
+    cache = make_run(tmp_path, CLASSES, n_scans=80)
+    cache.index["label"] = np.random.default_rng(3).permutation(cache.index["label"])
+    table, *_ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=2)
+    assert abs(row(table, "mean", "important", "scan")["auc"] - 0.5) < 0.2
+
+
 def test_three_classes(tmp_path):
     classes = ["rest", "motor", "language"]
     cache = make_run(tmp_path, classes)

@@ -7,6 +7,7 @@ import pytest
 
 from bolt.config import Config
 from bolt.config.layout import Layout
+from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table, write_text, write_yaml
@@ -71,9 +72,10 @@ def test_before_anything_was_trained_pages_without_content_are_neither_kept_nor_
     study = settings(tmp_path, models=[str(tmp_path / "other.yaml")])
     make_scans(study.layout, 6)
     write_text("old", study.layout.explanation_page)
-    write_report(study)
+    write_report(Study(study.config, study.dataset.model_copy(update={"description": "<b>a & b</b>"})))
     assert not study.layout.explanation_page.exists()
     page = study.layout.report.read_text()
+    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page
     assert "explanation.html" not in page and "trust.html" not in page
     assert "Not explained: other. No importance weights" in page
     assert "no series were made" in section(study.layout.report.with_name("cohort.html"), "series")
