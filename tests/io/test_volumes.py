@@ -96,6 +96,7 @@ def test_wrong_checksum_is_noticed(tmp_path, data):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        pytest.param("a.nii.gz", b"", "empty", id="empty"),
         pytest.param("a.nii.gz", b"\n <html>404</html>", "web page", id="web page after white space"),
         pytest.param("a.nii.gz", b"plain text", "not compressed with gzip", id="text"),
         pytest.param("a.nii.gz", gzip.compress(bytes(400)), "not a readable NIfTI", id="zeros"),
