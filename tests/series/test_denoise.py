@@ -6,6 +6,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from nilearn import signal
 from nilearn.interfaces.fmriprep import load_confounds_strategy
 from nilearn.interfaces.fmriprep.load_confounds_strategy import preset_strategies
 from nilearn.maskers import NiftiLabelsMasker
@@ -85,9 +86,26 @@ def test_a_band_is_in_hertz_whatever_the_repetition_time(tr):
     inside, outside = (np.sin(2 * np.pi * hertz * seconds) for hertz in (0.05, 0.2))
     strategy = Denoise(name="band", detrend=True, high_pass=0.01, low_pass=0.1)
     cleaned = clean(np.c_[inside, outside], ChosenConfounds(None, None), strategy, tr, "x")
+    expected = signal.clean(
+        np.c_[inside, outside], detrend=True, standardize=None, high_pass=0.01, low_pass=0.1, t_r=tr
+    )
+    np.testing.assert_allclose(cleaned, expected, atol=1e-9)
     middle = slice(100, -100)
     assert np.corrcoef(cleaned[middle, 0], inside[middle])[0, 1] > 0.99 and cleaned[middle, 0].std() > 0.6
     assert cleaned[middle, 1].std() < 0.05
+
+
+def test_full_length_table_and_wider_global_signal(tmp_path):
+    path = shutil.copy(shared_data("fmriprep") / FULL, tmp_path / FULL)
+    simple = choose_confounds(path, load_denoise("simple"), 200, "x")
+    assert simple.regressors.shape == (200, 24 + 2 + 5) and simple.kept is None
+    strategy = Denoise(name="g", strategy="simple", parameters={"global_signal": "full", "motion": "basic"})
+    assert choose_confounds(path, strategy, 200, "x").regressors.shape == (200, 6 + 2 + 5 + 4)
+    scrubbed = choose_confounds(path, load_denoise("scrubbing"), 200, "x")
+    high = read_table(path).framewise_displacement.to_numpy() > 0.5
+    assert high.any() and not high[scrubbed.kept].any()
+    with pytest.raises(DataError, match=r"strategy 'compcor' does not fit this table.*json"):
+        choose_confounds(path, load_denoise("compcor"), 200, "x")
 
 
 def test_dropped_volumes_have_no_say_in_the_regression(tmp_path):
