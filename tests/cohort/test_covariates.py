@@ -113,6 +113,11 @@ def test_they_are_checked_before_any_work(tmp_path, monkeypatch):
         check_names(parse(Config, config, "test"), dataset)
 
 
+def test_named_twice():
+    with pytest.raises(ConfigError, match="'covariates' has duplicate entries"):
+        parse(Model, {"name": "a", "model": "bolt", "covariates": ["age", "age"]}, "test")
+
+
 # ---- in training and prediction --------------------------------------------------------------------------------------
 def with_ages(folder, ages, change=None):
     """Write the toy dataset with an age per scan; the series of both classes are alike."""

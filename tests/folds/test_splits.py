@@ -131,6 +131,11 @@ def test_what_cannot_be_split_is_refused(change, message):
     assert caught.value.hint
 
 
+def test_too_few_for_two_folds_is_an_error_not_a_crash():
+    with pytest.raises(DataError, match="too few subjects for a validation part"):
+        make_folds(make_scans(4, sites=1), Folds(outer=2))
+
+
 # ---- the audit ---------------------------------------------------------------------------------
 
 

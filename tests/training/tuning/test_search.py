@@ -217,6 +217,9 @@ def test_what_is_wrong_with_the_data_ends_the_search(toy, tmp_path):
     nobody = write_toy(tmp_path / "a", roles=["train"] * 10 + ["test"] * 2)
     with pytest.raises(DataError, match="fold 1 has no validation scan"):
         search(nobody, tmp_path)
+    one_class = write_toy(tmp_path / "b", labels=["no"] * 8 + ["no", "yes"] * 2)
+    with pytest.raises(DataError, match="no training scan of class 'yes'"):
+        search(one_class, tmp_path)
 
 
 def test_a_window_in_other_units_is_narrowed_too(tmp_path):
