@@ -275,15 +275,19 @@ def test_deformations_are_each_others_inverse(folder):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_truth_finds_the_series_in_the_images(tmp_path, number):
+def test_truth_finds_the_series_in_the_images(tmp_path, monkeypatch, number):
     """Test all conventions at once: deformation, repositioning, motion, order of ROIs and sampling times."""
     moving = TINY.model_copy(update={"n_subjects": 2, "motion_fd": 2.0, "tsnr": [400.0, 400.0]})
-    person = subjects(moving)[number]
+    person, used = subjects(moving)[number], []
+    scan = phantom_module.scan_bold
+    monkeypatch.setattr(phantom_module, "scan_bold", lambda *given: used.append(given[2]) or scan(*given))
     phantom_module._write_subject(tmp_path, moving, person)
     name, centres = person.name, rois()[["x", "y", "z"]].to_numpy(float)
     in_t1w = sample(nib.load(truth(tmp_path, name, "from-template_to-T1w_points.nii.gz")), centres)
     motion = matrices(truth(tmp_path, name, "task-rest_motion.tsv"))
-    in_bold = transform_points(matrices(truth(tmp_path, name, "task-rest_from-T1w_to-bold.tsv"))[0], in_t1w)
+    moved = matrices(truth(tmp_path, name, "task-rest_from-T1w_to-bold.tsv"))[0]
+    np.testing.assert_allclose(used[0], motion @ moved, atol=1e-9)
+    in_bold = transform_points(moved, in_t1w)
     bold = nib.load(tmp_path / name / "func" / f"{name}_task-rest_bold.nii.gz")
     volumes = np.moveaxis(bold.get_fdata(), -1, 0)
     true = np.load(truth(tmp_path, name, "task-rest_roiseries.npy"))

@@ -150,15 +150,19 @@ def test_nothing_is_learned_from_test_scans(folder, tmp_path, settings):
     assert (spoiled / "checkpoint.safetensors").read_bytes() == (out / "checkpoint.safetensors").read_bytes()
 
 
-def test_harmonising_helps_where_a_site_blurs_everything(tmp_path):
+def test_harmonising_helps_where_a_site_blurs_everything(tmp_path, monkeypatch):
     make_cache(tmp_path, shift=3.0)
-    probabilities = {}
+    probabilities, learned, fit = {}, [], SVM.fit
+    monkeypatch.setattr(
+        SVM, "fit", lambda self, inputs, *rest: learned.append(inputs.std()) or fit(self, inputs, *rest)
+    )
     for name, settings in (("plain", {}), ("combat", {"harmonise": "combat"})):
         out, error = run(tmp_path, svm(**settings), out=name)
         assert error is None
         table = read_table(out / "predictions.tsv").query("role == 'test'")
         probabilities[name] = -np.log(np.where(table["label"] == "A", table["p_A"], table["p_B"])).mean()
     assert probabilities["combat"] < probabilities["plain"]
+    assert learned[1] < 0.7 * learned[0]  # the training scans are without the difference between sites, too
 
 
 def test_an_unseen_site_fails_the_fold_or_is_unchanged(tmp_path):
