@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import ants
 import nibabel as nib
 import numpy as np
@@ -10,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
+from bolt.config import ROOT
 from bolt.io.errors import DataError
 from bolt.preprocess import images
 
@@ -127,3 +131,15 @@ def test_values_beyond_the_range_of_an_integer_do_not_wrap_around(tmp_path):
     kept = images.load(tmp_path / "a.nii.gz")[0].ravel()
     np.testing.assert_allclose(kept[:2], [0.01, 250], rtol=1e-6)
     assert kept[2] > 2e7 and kept[3] < -2e7
+
+
+@pytest.mark.slow
+def test_jobs_start_without_statsmodels_which_others_can_import():
+    code = """
+import sys, bolt.preprocess.images
+assert "ants" in sys.modules and not any(name.startswith("statsmodels") for name in sys.modules)
+import statsmodels.api
+statsmodels.api.OLS
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
