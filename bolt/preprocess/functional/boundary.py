@@ -28,8 +28,8 @@ The latter keeps cerebrospinal fluid, brighter than cortex, from drawing the bou
 POINTS = 60_000
 """Points of the boundary that are used, drawn at random; with a third of them the result varies by 0.1 mm."""
 MIN_POINTS = 1000
-STEP = 0.02
-"""mm between the costs from which a gradient is computed."""
+STEP = 1e-4
+"""mm by which a matrix is moved to find its derivatives."""
 MAX_SHIFT = 4.0
 """mm; a fit that moves the boundary further in the mean is not trusted."""
 RIM = 4.0
@@ -112,6 +112,21 @@ def _at(values: np.ndarray, points: np.ndarray, beyond: str = "nearest") -> np.n
     return np.asarray(ndimage.map_coordinates(values, points.T, np.float32, order=1, mode=beyond))
 
 
+def _with_slope(values: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Interpolate as `_at`: values (N,), and their derivatives (N, 3) by the position in voxels; zero beyond the edge."""
+    within = np.clip(points, 0, np.array(values.shape) - 1)
+    first = np.minimum(within.astype(int), np.array(values.shape) - 2)
+    share = (within - first).T
+    corners = np.lib.stride_tricks.sliding_window_view(values, (2, 2, 2))[tuple(first.T)].transpose(1, 2, 3, 0)
+    along_z = corners[:, :, 0] + share[2] * (corners[:, :, 1] - corners[:, :, 0])
+    along_y = along_z[:, 0] + share[1] * (along_z[:, 1] - along_z[:, 0])
+    slope_z = corners[:, :, 1] - corners[:, :, 0]
+    slope_z = slope_z[:, 0] + share[1] * (slope_z[:, 1] - slope_z[:, 0])
+    slope_y = along_z[:, 1] - along_z[:, 0]
+    slopes = along_y[1] - along_y[0], *(side[0] + share[0] * (side[1] - side[0]) for side in (slope_y, slope_z))
+    return along_y[0] + share[0] * slopes[0], np.stack(slopes, axis=1) * (within == points)
+
+
 def _usable(bold_mask: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray) -> np.ndarray:
     """Return where the boundary may be used, (X, Y, Z) bool: far enough from lost signal and from the end of the field.
 
@@ -157,23 +172,33 @@ def fit_boundary(
     if len(boundary.middle) < MIN_POINTS:
         return Fit(matrix, 0.0, np.nan, np.nan, f"only {len(boundary.middle)} points of the boundary have signal")
     centre = boundary.middle.mean(axis=0)
+    ones = np.ones(len(drawn))
     units = np.array([1, 1, 1, *[1 / HEAD_RADIUS] * 3])  # steps of 1 mm, also where heads rotate
 
     def moved(steps: np.ndarray) -> np.ndarray:
         return matrix @ images.rigid_matrix(steps * units, centre)
 
-    def cost(steps: np.ndarray, slope: float = SLOPES[-1]) -> float:
+    def cost(steps: np.ndarray, slope: float = SLOPES[-1]) -> tuple[float, np.ndarray]:
+        """Return the cost and its gradient (6,)."""
         places = to_voxels @ moved(steps)
-        white, grey = (_at(values, images.apply(places, points)) for points in (boundary.inner, boundary.outer))
-        contrast = 200 * (grey - white) / np.maximum(grey + white, 1e-6)
-        return float(1 - np.tanh(slope * contrast).mean())
+        (white, to_white), (grey, to_grey) = (
+            _with_slope(values, images.apply(places, points)) for points in (boundary.inner, boundary.outer)
+        )
+        total = np.maximum(grey + white, 1e-6)
+        reached = np.tanh(slope * 200 * (grey - white) / total)
+        weight = slope * (1 - reached**2) * 400 / total**2 / len(total)
+        # by the entries of `places`, (3, 4), and then by the steps
+        by_entry = (to_white.T * weight * grey) @ np.c_[boundary.inner, ones]
+        by_entry -= (to_grey.T * weight * white) @ np.c_[boundary.outer, ones]
+        nudges = [to_voxels @ (moved(steps + h) - moved(steps - h)) / (2 * STEP) for h in STEP * np.eye(6)]
+        return float(1 - reached.mean()), np.array([(by_entry * nudge[:3]).sum() for nudge in nudges])
 
     steps = np.zeros(6)
     for slope in SLOPES:
-        steps = optimize.minimize(cost, steps, slope, method="L-BFGS-B", options={"eps": STEP, "ftol": 1e-7}).x
+        steps = optimize.minimize(cost, steps, slope, jac=True, method="L-BFGS-B", options={"ftol": 1e-7}).x
     found = moved(steps)
     shift = images.apply(np.linalg.inv(matrix) @ found, boundary.middle) - boundary.middle
-    distance, before, after = float(np.linalg.norm(shift, axis=1).mean()), cost(np.zeros(6)), cost(steps)
+    distance, before, after = float(np.linalg.norm(shift, axis=1).mean()), cost(np.zeros(6))[0], cost(steps)[0]
     refusal = ""
     if before >= 1 or after >= before:
         refusal = "the boundary has no contrast"

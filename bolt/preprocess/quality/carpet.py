@@ -77,7 +77,7 @@ def draw_carpet(paths: Mapping[str, Path], out: Path, numbers: Mapping[str, Any]
     figure.suptitle(
         f"Head motion: mean FD {numbers['mean_fd']:.2f} mm, maximum {numbers['max_fd']:.2f} mm · {voxels}", fontsize=11
     )
-    write_bytes(to_webp(figure, quality=55, method=6), out)
+    write_bytes(to_webp(figure, quality=55), out)
 
 
 def to_webp(figure: plt.Figure, **encoding: int) -> bytes:
