@@ -113,7 +113,7 @@ def _at(values: np.ndarray, points: np.ndarray, beyond: str = "nearest") -> np.n
 
 
 def _with_slope(values: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Interpolate as `_at`: values (N,), and their derivatives (N, 3) by the position in voxels; zero beyond the edge."""
+    """Interpolate as `_at`: values (N,), and their derivatives (N, 3) by the position in voxels, 0 beyond the edge."""
     within = np.clip(points, 0, np.array(values.shape) - 1)
     first = np.minimum(within.astype(int), np.array(values.shape) - 2)
     share = (within - first).T
@@ -172,7 +172,6 @@ def fit_boundary(
     if len(boundary.middle) < MIN_POINTS:
         return Fit(matrix, 0.0, np.nan, np.nan, f"only {len(boundary.middle)} points of the boundary have signal")
     centre = boundary.middle.mean(axis=0)
-    ones = np.ones(len(drawn))
     units = np.array([1, 1, 1, *[1 / HEAD_RADIUS] * 3])  # steps of 1 mm, also where heads rotate
 
     def moved(steps: np.ndarray) -> np.ndarray:
@@ -180,18 +179,9 @@ def fit_boundary(
 
     def cost(steps: np.ndarray, slope: float = SLOPES[-1]) -> tuple[float, np.ndarray]:
         """Return the cost and its gradient (6,)."""
-        places = to_voxels @ moved(steps)
-        (white, to_white), (grey, to_grey) = (
-            _with_slope(values, images.apply(places, points)) for points in (boundary.inner, boundary.outer)
-        )
-        total = np.maximum(grey + white, 1e-6)
-        reached = np.tanh(slope * 200 * (grey - white) / total)
-        weight = slope * (1 - reached**2) * 400 / total**2 / len(total)
-        # by the entries of `places`, (3, 4), and then by the steps
-        by_entry = (to_white.T * weight * grey) @ np.c_[boundary.inner, ones]
-        by_entry -= (to_grey.T * weight * white) @ np.c_[boundary.outer, ones]
+        value, by_entry = boundary_cost(values, boundary, to_voxels @ moved(steps), slope)
         nudges = [to_voxels @ (moved(steps + h) - moved(steps - h)) / (2 * STEP) for h in STEP * np.eye(6)]
-        return float(1 - reached.mean()), np.array([(by_entry * nudge[:3]).sum() for nudge in nudges])
+        return value, np.array([(by_entry * nudge[:3]).sum() for nudge in nudges])
 
     steps = np.zeros(6)
     for slope in SLOPES:
@@ -205,6 +195,38 @@ def fit_boundary(
     elif distance > MAX_SHIFT:
         refusal = f"it moves the boundary by {distance:.1f} mm, more than {MAX_SHIFT:g}"
     return Fit(found, distance, before, after, refusal)
+
+
+def boundary_cost(
+    values: np.ndarray, boundary: Boundary, to_voxels: np.ndarray, slope: float
+) -> tuple[float, np.ndarray]:
+    """Compute the cost of a place of the boundary: 0 for full contrast all along it, 1 for none.
+
+    Parameters
+    ----------
+    values : (X, Y, Z) array
+        BOLD reference.
+    boundary : Boundary
+    to_voxels : (4, 4) array
+        From the boundary's points to voxels of the reference.
+    slope : float
+        Of the cost, for each per cent of contrast.
+
+    Returns
+    -------
+    cost : float
+    gradient : (3, 4) array
+        By the entries of `to_voxels`.
+    """
+    (white, by_white), (grey, by_grey) = (
+        _with_slope(values, images.apply(to_voxels, points)) for points in (boundary.inner, boundary.outer)
+    )
+    total, ones = np.maximum(grey + white, 1e-6), np.ones(len(white))
+    reached = np.tanh(slope * 200 * (grey - white) / total)
+    weight = slope * (1 - reached**2) * 400 / total**2 / len(total)
+    gradient = (by_white.T * weight * grey) @ np.c_[boundary.inner, ones]
+    gradient -= (by_grey.T * weight * white) @ np.c_[boundary.outer, ones]
+    return float(1 - reached.mean()), gradient
 
 
 def refine(

@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from bolt.preprocess import images
 from bolt.preprocess.functional import boundary
-from bolt.preprocess.functional.boundary import cortical_boundary, fit_boundary, refine
+from bolt.preprocess.functional.boundary import Boundary, boundary_cost, cortical_boundary, fit_boundary, refine
 
 TRUE = images.rigid_matrix(np.array([1.0, -0.8, 0.9, 0.02, -0.01, 0.015]), np.zeros(3))
 """T1w points to BOLD points."""
@@ -112,3 +112,21 @@ def test_only_the_part_with_signal_counts(t1w):
     mask = mask.new_image_like(np.where(lost, 0, mask.numpy()).astype(np.float32))
     fit = fit_boundary(volume, mask, brain, cortical_boundary(white, grey), np.eye(4))
     assert not fit.refusal and error(fit.matrix) < 1
+
+
+def test_the_gradient_of_the_cost_is_its_slope_also_beyond_the_edge():
+    rng = np.random.default_rng(0)
+    values = rng.uniform(50, 150, (6, 7, 8))
+    boundary = Boundary(*(rng.uniform(-1, 7, (200, 3)) for _ in range(3)))
+    place = images.rigid_matrix(np.array([0.3, -0.2, 0.1, 0.05, -0.04, 0.03]), np.full(3, 3.0))
+    cost, gradient = boundary_cost(values, boundary, place, 0.05)
+    white, grey = (
+        ndimage.map_coordinates(values, images.apply(place, points).T, order=1, mode="nearest")
+        for points in (boundary.inner, boundary.outer)
+    )
+    assert cost == pytest.approx(1 - np.tanh(0.05 * 200 * (grey - white) / (grey + white)).mean())
+    for entry in np.ndindex(3, 4):
+        step = np.zeros((4, 4))
+        step[entry] = 1e-7
+        ends = [boundary_cost(values, boundary, place + sign * step, 0.05)[0] for sign in (1, -1)]
+        assert gradient[entry] == pytest.approx((ends[0] - ends[1]) / 2e-7, rel=1e-3, abs=1e-6), entry
