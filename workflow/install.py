@@ -22,6 +22,7 @@ VARIABLES = {
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
     "proxy": "ALL_PROXY",
+    "constraint": "UV_CONSTRAINT",
 }
 """pip's settings, and the environment variables that mean the same to uv."""
 TRUE = ("1", "true", "yes", "on", "t", "y")
@@ -48,6 +49,8 @@ def uv_options(settings: dict[str, str], arguments: list[str]) -> tuple[list[str
     for name in VARIABLES.keys() & settings.keys():
         separator = "," if name == "find-links" else " "
         variables[VARIABLES[name]] = separator.join(settings[name].split())
+    if "--require-hashes" in arguments:
+        variables.pop("UV_CONSTRAINT", None)  # each version is given, and uv would ask constraints for hashes, too
     switches = [option for name, option in SWITCHES.items() if settings.get(name, "").lower() in TRUE]
     # compiled, as pip does: where Python writes no bytecode (PYTHONDONTWRITEBYTECODE), every start would compile anew
     words = ["pip", "install", "--quiet", "--compile-bytecode", "--python", sys.executable]

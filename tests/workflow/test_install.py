@@ -52,6 +52,13 @@ def test_uv_has_the_settings_of_pip(calls):
     assert environment["UV_INDEX_STRATEGY"] == "unsafe-best-match" and "UV_DEFAULT_INDEX" not in environment
 
 
+def test_constraints_hold_where_versions_are_not_given(calls):
+    calls.listed += "global.constraint='mine.txt'\n"
+    install.main(["-r", "requirements-torch.txt"])
+    install.main(["--require-hashes", "-r", "requirements.txt"])
+    assert [environment.get("UV_CONSTRAINT") for _, environment in calls.run] == ["mine.txt", None]
+
+
 def test_variables_of_uv_come_first(calls, monkeypatch):
     monkeypatch.setenv("UV_INDEX", "https://mine.example/simple")
     install.main(["x"])
@@ -64,9 +71,9 @@ def test_pip_installs_where_uv_cannot(calls, tmp_path, capsys):
     assert install.main(["x"]) == 3
     assert [command[0] for command, _ in calls.run] == [str(tmp_path / "uv"), pip[0]]
     calls.run.clear()
-    calls.listed += "global.constraint='mine.txt'\n"
+    calls.listed += "global.no-binary=':all:'\n"
     assert install.main(["x"]) == 3 and [command for command, _ in calls.run] == [pip]
-    assert "uv has no counterpart of pip's constraint" in capsys.readouterr().out
+    assert "uv has no counterpart of pip's no-binary" in capsys.readouterr().out
     calls.run.clear()
     calls.listed = ""
     (tmp_path / "uv").unlink()
