@@ -157,6 +157,9 @@ class Explain(Keys):
     """Explanations: importance, landmarks and ROI weights."""
 
     tokens: int = Field(5, ge=1)
+    landmark_samples: Literal["volumes", "scans"] = Field(
+        "volumes", description="landmark regression: each volume is a sample, or those of a scan, side by side, are one"
+    )
     top_rois: float = Field(0.02, gt=0, le=1)
     odds_ratio: Literal["symmetric", "published"] = Field(
         "symmetric", description="ROI importance: odds ratio of the mean weight, or as in the published code"

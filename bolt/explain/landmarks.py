@@ -43,6 +43,7 @@ from bolt.evaluate.classes import METRICS
 from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
 from bolt.explain.token_regression import LEVELS, Chosen, FoldScans, Regression
 from bolt.explain.weights import SIGN_CONTROLS, is_explained, read_controls, read_importance, require_explained
+from bolt.io.errors import DataError
 from bolt.io.files import atomic, write_table
 
 SUBSET_COLUMNS = {
@@ -338,6 +339,7 @@ def landmark_regression(
     random_draws: int = 20,
     offsets: int = 0,
     inner: bool = False,
+    side_by_side: bool = False,
     seed: int = 0,
 ) -> Landmarks:
     """Classify scans by a few of their volumes.
@@ -358,19 +360,27 @@ def landmark_regression(
         Points of the subset-index curve, see `subset_offsets`; 0: no curve.
     inner : bool
         Also evaluate importance of training scans by models that did not see them.
+    side_by_side : bool
+        The volumes of a scan, in the order of their importance, are one sample, instead of one sample each.
     seed : int
 
     Raises
     ------
     DataError
-        A fold was explained for the predicted class only.
+        A fold was explained for the predicted class only; or a scan is too short to have `tokens` volumes side by side.
     """
     explained = {fold: FoldWeights.read(run / f"fold-{fold}") for fold in folds}
     shortest = min((len(w) for weights in explained.values() for w in weights.important.values()), default=0)
+    if side_by_side and shortest < tokens:
+        raise DataError(
+            f"a scan has only {shortest} volumes, fewer than the {tokens} that its regression takes side by side",
+            where=run,
+            hint="Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'",
+        )
     rows, coefficients, controls, curve, ratios = [], [], [], [], []
     for fold, weights in explained.items():
         folder = run / f"fold-{fold}"
-        data = FoldScans(cache, weights.table, classes, where=folder)
+        data = FoldScans(cache, weights.table, classes, where=folder, side_by_side=side_by_side)
         regressions = _chosen_by(weights, data, tokens, random_draws, [seed, fold])
         coefficients.append(regressions["important"][1])
         lengths = {scan: len(w) for scan, w in weights.important.items()}
@@ -439,6 +449,7 @@ def write_landmarks(
     seed: int,
     offsets: int = 0,
     inner: bool = False,
+    side_by_side: bool = False,
 ) -> None:
     """Write `OUTPUTS`: tables, and the coefficients of regressions on important volumes and on controls.
 
@@ -446,7 +457,7 @@ def write_landmarks(
     ----------
     out : Path
         Folder.
-    cache, run, folds, classes, tokens, random_draws, seed, offsets, inner
+    cache, run, folds, classes, tokens, random_draws, seed, offsets, inner, side_by_side
         As in `landmark_regression`; folds that are not explained are skipped.
 
     Raises
@@ -456,7 +467,16 @@ def write_landmarks(
     """
     done = require_explained(run, folds)
     landmarks = landmark_regression(
-        cache, run, done, classes, tokens=tokens, random_draws=random_draws, offsets=offsets, inner=inner, seed=seed
+        cache,
+        run,
+        done,
+        classes,
+        tokens=tokens,
+        random_draws=random_draws,
+        offsets=offsets,
+        inner=inner,
+        side_by_side=side_by_side,
+        seed=seed,
     )
     arrays = {"coefficients.npy": landmarks.coefficients, "coefficients_controls.npy": landmarks.controls}
     for name, array in arrays.items():

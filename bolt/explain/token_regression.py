@@ -15,7 +15,7 @@ from bolt.evaluate.classes import METRICS, scores
 from bolt.io.errors import DataError
 
 LEVELS = {
-    "token": "each volume is classified",
+    "token": "each volume is classified (each scan, where its volumes are one sample)",
     "scan": "majority vote of the volumes of a scan",
     "subject": "majority vote of the volumes of all test scans of a subject that have the same label",
 }
@@ -50,6 +50,8 @@ class FoldScans:
         The last is the positive one.
     where : Path
         The fold's folder, for errors.
+    side_by_side : bool
+        The volumes of a scan are one sample of volumes × rois features, instead of one sample each.
 
     Raises
     ------
@@ -57,11 +59,13 @@ class FoldScans:
         A class has no training scan, or there is no test scan.
     """
 
-    def __init__(self, cache: Any, table: pd.DataFrame, classes: Sequence[str], where: Path) -> None:
+    def __init__(
+        self, cache: Any, table: pd.DataFrame, classes: Sequence[str], where: Path, *, side_by_side: bool = False
+    ) -> None:
         position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
         code = {name: i for i, name in enumerate(classes)}
         labels, *people = (cache.index[name].astype(str).tolist() for name in ("label", "subject", "group"))
-        self.n_classes = len(classes)
+        self.n_classes, self.side_by_side = len(classes), side_by_side
         self.parts: dict[str, list[ScanTokens]] = {}
         for role in ("train", "test"):
             named = [(name, position[name]) for name in table.loc[table["role"] == role, "scan_id"]]
@@ -85,7 +89,7 @@ class FoldScans:
     def only(self, chosen: Chosen) -> FoldScans:
         """Return the same scans with only the chosen volumes, in that order, copied into memory."""
         few = object.__new__(FoldScans)
-        few.n_classes = self.n_classes
+        few.n_classes, few.side_by_side = self.n_classes, self.side_by_side
         few.parts = {
             role: [scan._replace(series=scan.series[chosen[scan.name]]) for scan in part]
             for role, part in self.parts.items()
@@ -96,7 +100,7 @@ class FoldScans:
         """Fit on training scans, evaluate on test scans.
 
         L2-regularised logistic regression with ``C=1``, as in the paper's published code, on z-scored ROI values; each
-        volume is a sample with its scan's label.
+        volume is a sample with its scan's label, or each scan (`side_by_side`).
 
         Parameters
         ----------
@@ -109,27 +113,33 @@ class FoldScans:
             level (of `LEVELS`), n_test (scans) and the metrics.
         coefficients : float array (classes, rois)
             In log odds per standard deviation; with two classes, those of the first are those of the second with the
-            opposite sign.
+            opposite sign. Side by side: mean over the volumes.
         """
         regression = LogisticRegression(C=1.0, max_iter=1000).fit(*self._samples("train", chosen))
         x, truth = self._samples("test", chosen)
-        coefficients = regression.coef_
+        n_rois = self.parts["test"][0].series.shape[1]
+        coefficients = regression.coef_.reshape(len(regression.coef_), -1, n_rois).mean(axis=1)
         if self.n_classes == 2:
             coefficients = np.concatenate([-coefficients, coefficients])
         return self._evaluated(regression.predict_proba(x), truth, chosen), coefficients
 
     def _samples(self, part: str, chosen: Chosen) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return volumes (samples, rois) and their labels."""
+        """Return samples (samples, features) and their labels."""
         scans = self.parts[part]
-        x = np.concatenate([scan.series[chosen[scan.name]] for scan in scans]).astype(float)
-        return x, np.repeat([scan.label for scan in scans], [len(chosen[scan.name]) for scan in scans])
+        volumes = [scan.series[chosen[scan.name]] for scan in scans]
+        x = np.stack([each.ravel() for each in volumes]) if self.side_by_side else np.concatenate(volumes)
+        return x.astype(float), np.repeat([scan.label for scan in scans], self._counts(scans, chosen))
+
+    def _counts(self, scans: Sequence[ScanTokens], chosen: Chosen) -> list[int]:
+        """Return the number of samples of each scan."""
+        return [1 if self.side_by_side else len(chosen[scan.name]) for scan in scans]
 
     def _evaluated(
         self, probability: NDArray[np.floating], truth: NDArray[Any], chosen: Chosen
     ) -> list[dict[str, Any]]:
         """Return one row of metrics per level."""
         tests = self.parts["test"]
-        n_each = [len(chosen[scan.name]) for scan in tests]
+        n_each = self._counts(tests, chosen)
         subjects = pd.factorize(pd.Series([(scan.subject, scan.label) for scan in tests]))[0]
         units = {"token": range(len(truth)), "scan": np.repeat(range(len(tests)), n_each)}
         units["subject"] = np.repeat(subjects, n_each)

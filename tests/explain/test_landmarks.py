@@ -3,7 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
+from bolt.evaluate.classes import METRICS
 from bolt.explain.landmarks import landmark_regression, top_tokens, write_landmarks
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import DataError
@@ -111,3 +113,30 @@ def test_labels_of_test_scans_do_not_change_the_regression(made):
     assert other.tobytes() == one.tobytes()
     assert row(before, "0", "important", "scan")["accuracy"] == 1.0
     assert row(after, "0", "important", "scan")["accuracy"] == 0.0
+
+
+def test_volumes_side_by_side_are_one_sample(made):
+    cache, run = made
+    apart, together = (
+        landmark_regression(*made, [0, 1], CLASSES, tokens=3, random_draws=2, offsets=2, side_by_side=choice)
+        for choice in (False, True)
+    )
+    assert together.coefficients.shape == apart.coefficients.shape
+    assert (together.coefficients[:, 1].argmax(axis=1) == INFORMATIVE[0]).all()
+    token, scan = (together.table[together.table["level"] == level][[*METRICS]] for level in ("token", "scan"))
+    np.testing.assert_array_equal(token, scan)
+    table, importance = read_importance(run / "fold-0")
+    weights = dict(zip(table["scan_id"], importance, strict=True))
+    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+
+    def samples(role):
+        scans = table.loc[table["role"] == role, "scan_id"]
+        x = [cache.series(position[scan])[top_tokens(weights[scan], 3)].ravel() for scan in scans]
+        return np.array(x, float), (cache.index["label"].iloc[[position[s] for s in scans]] == CLASSES[1]).to_numpy()
+
+    by_hand = LogisticRegression(max_iter=1000).fit(*samples("train"))
+    x, truth = samples("test")
+    assert row(together.table, "0", "important", "scan")["accuracy"] == by_hand.score(x, truth)
+    np.testing.assert_allclose(together.coefficients[0, 1], by_hand.coef_.reshape(3, -1).mean(axis=0), rtol=1e-6)
+    with pytest.raises(DataError, match="fewer than the 999"):
+        landmark_regression(*made, [0], CLASSES, tokens=999, side_by_side=True)

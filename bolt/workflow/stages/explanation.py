@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bolt")
 
-LANDMARK_KEYS = {"tokens", "random_draws", "subset_offsets", "inner_folds"}
+LANDMARK_KEYS = {"tokens", "landmark_samples", "random_draws", "subset_offsets", "inner_folds"}
 """Keys of `explain` that only landmarks are found by."""
 TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
 """Keys of `explain` that only the time course of tasks is read from."""
@@ -142,6 +142,7 @@ def landmarks(job: Job) -> None:
             tokens=settings.tokens,
             random_draws=settings.random_draws,
             offsets=settings.subset_offsets,
+            side_by_side=settings.landmark_samples == "scans",
             inner=settings.inner_folds > 0,
             seed=job.options.seed,
         )

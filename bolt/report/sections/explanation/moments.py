@@ -120,11 +120,12 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
     comparable = explain.tokens == Explain().tokens
     compared = paper_dataset(study.dataset, study.config.folds.scheme) if comparable else None
     table, paper = read_landmarks(file), paper_of(compared, run.atlas)
+    samples = " (side by side, one sample per scan)" if explain.landmark_samples == "scans" else ""
     caption = (
-        f"Logistic regression on the {explain.tokens} most important volumes of each scan, and on as many volumes "
-        f"chosen in other ways ({explain.random_draws} draws of random volumes and of random directions), fitted to "
-        "training scans and evaluated on test scans; mean ± standard deviation over folds, accuracy, recall and "
-        "precision in per cent."
+        f"Logistic regression on the {explain.tokens} most important volumes of each scan{samples}, and on as many "
+        f"volumes chosen in other ways ({explain.random_draws} draws of random volumes and of random directions), "
+        "fitted to training scans and evaluated on test scans; mean ± standard deviation over folds, accuracy, recall "
+        "and precision in per cent."
     )
     blocks: list[Block] = [
         Table(landmark_table(table, paper, expected=study.config.folds.outer), caption, file),
