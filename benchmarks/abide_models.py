@@ -21,11 +21,10 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.config import ROOT, load_config, load_experiment, load_model
-from bolt.evaluate.classes import METRICS
 from bolt.evaluate.metrics import fold_predictions
-from bolt.experiments.entries import Entry, entries, paper_table
+from bolt.experiments.entries import Entry, entries
 from bolt.io.files import read_json, read_table, read_yaml, write_status, write_table, write_yaml
-from bolt.report.tables.numbers import decimal, marked, mean_sd, number, p_value, reconstructed, shown_as
+from bolt.report.tables.numbers import decimal, marked, p_value, reconstructed, shown_as
 from bolt.training.outputs import write_predictions
 from tests.abide import write_bucket
 from tests.file_server import serve
@@ -110,18 +109,18 @@ def restore(out: Path) -> None:
         write_status(folder / "status.json", "ok", "train")
 
 
+def clear(p: float) -> str:
+    """Return a p value below 0.05 in brackets."""
+    return f" ({p_value(p)})" if p < 0.05 else ""
+
+
 def readme_table() -> list[str]:
-    """Return the lines of the table in README.md: each row's results, the paper's accuracies, and what a fold cost."""
+    """Return the lines of the table in README.md: each row's results."""
     results, tests = (read_table(HERE / f"{NAME}{end}.tsv", text=("row",)) for end in ("", "_tests"))
     tests = tests[tests["metric"] == "auc"].set_index("row")
-    paper = read_table(paper_table("comparison")).query("dataset == 'abide1' and metric == 'accuracy'")
-    costs = read_table(COSTS).query("interrupted == 'no'")
-    costs["minutes"] = costs["cpu_seconds"] / costs["folds_side_by_side"] / 60
-    costs = costs.groupby(costs["run"].str.rsplit("-", n=1).str[0])[["minutes", "peak_memory_mb"]].median()
     lines = [
-        "| method | folds | accuracy | recall | precision | AUC | BolT minus method: AUC (p) | Brier score "
-        "| calibration error | the paper's accuracies | minutes | MB |",
-        "| --- |" + " ---: |" * 11,
+        "| method | folds | accuracy | AUC | BolT minus method: AUC (p) | Brier score |",
+        "| --- |" + " ---: |" * 5,
     ]
     for row in load_experiment(str(HERE / f"{NAME}.yaml")).rows:
         model = load_model(row.model)
@@ -129,20 +128,15 @@ def readme_table() -> list[str]:
         of = results[results["row"] == name].set_index("metric").to_dict("index")
         if not of["auc"]["n_folds"]:
             continue
-        test, cost = tests.loc[name] if name in tests.index else None, costs.loc[row.model]
-        shown = {metric: mean_sd(of[metric]["mean"], of[metric]["sd"], shown_as(metric)) for metric in METRICS}
-        for metric in ("accuracy", "auc"):
-            shown[metric] += f" [{', '.join(shown_as(metric)(of[metric][end]) for end in ('low', 'high'))}]"
+        test = tests.loc[name] if name in tests.index else None
+        auc, low, high = (decimal(of["auc"][key], 3) for key in ("mean", "low", "high"))
         cells = [
             marked(name, reconstructed({name: row.fidelity or model.fidelity})),
-            f"{of['auc']['n_folds']} of {of['auc']['expected_folds']}",
-            *shown.values(),
-            "" if test is None else f"{decimal(test['difference'], 3, '+')} ({p_value(test['corrected_t_p_holm'])})",
+            str(of["auc"]["n_folds"]),
+            shown_as("accuracy")(of["accuracy"]["mean"]),
+            f"{auc} [{low}, {high}]",
+            "" if test is None else decimal(test["difference"], 3, "+") + clear(test["corrected_t_p_holm"]),
             decimal(of["brier"]["mean"], 3),
-            decimal(of["brier"]["calibration_error"], 3),
-            ", ".join(f"{value:.1f}" for value in paper.loc[paper["model"] == model.shown, "mean_percent"]),
-            number(cost["minutes"], 2),
-            f"{cost['peak_memory_mb']:.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from bolt.config import ROOT
@@ -17,17 +16,15 @@ START = """# Bad input
 
 *For everyone whose scan was excluded or whose run stopped.*
 
-What happens to unusable or unusual input, and the message it gives. Every row is tested; `…` stands for the parts that
-vary.
+What happens to unusable or unusual *input*, and the problem that the message names (`…`: parts that vary). The message
+also names the file and says what to do. Every case is tested.
 
-- **excluded**: the scan is excluded and listed with stage and reason in `results/<dataset>/exclusions.tsv`; the
-  other scans continue. With `bad_scans: refuse` in the configuration the run stops instead and lists all of them in
-  `results/<dataset>/bad_scans.tsv`. To continue without some, name them in the dataset's file:
+- **refused**: the run stops, before any work if possible; a problem in the scans of one fold stops its training.
+- **excluded**: the scan is left out and listed in `results/<dataset>/exclusions.tsv`. With `bad_scans: refuse` in the
+  configuration the run stops and lists them all in `bad_scans.tsv`; name those to leave out in the dataset's file:
   `exclude: {scan_id: [sub-01_task-rest]}`.
-- **warned**: the scan is used and listed in `results/<dataset>/warnings.tsv` and in the report.
-- **used**: like any other; the last column describes what is done, which is tested.
-- **refused**: the run stops, before any work if the problem can be seen then. A problem that appears only in the scans
-  of a fold stops the training of that fold.
+- **warned**: the scan is used, and listed in `results/<dataset>/warnings.tsv` and in the report.
+- **used**: as said here.
 
 Full disks, too little memory, killed jobs and two runs at once are covered in [reliability.md](reliability.md).
 """
@@ -43,6 +40,12 @@ class Case(NamedTuple):
     input: str
     outcome: str
     message: str
+
+    @property
+    def problem(self) -> str:
+        """Return the message without the name of the file at its start and the remedy at its end."""
+        said = re.sub(r"^…[\w.]*: |\. [A-Z].*| \(counted from 0\)", "", self.message)
+        return said.removesuffix(" (…)")
 
     def is_said(self, text: str) -> bool:
         """Return whether a text contains the message."""
@@ -99,12 +102,12 @@ DATA_CASES: list[Case] = [
         "….nii.gz: the name or sidecar declares space …, but … is requested",
     ),
     Case(
-        "image in MNI space by its header, whose name declares no space",
+        "MNI image whose name declares no space",
         "warned",
         "….nii.gz: the name declares no space",
     ),
     Case(
-        "image of which nothing says that it is in the atlas's space",
+        "image that may not be in the atlas's space",
         "excluded",
         "….nii.gz: neither name, sidecar nor header say that the image is in …, as the atlas is. If it is, give the "
         "space (--space …); if it is a raw scan, preprocess it first",
@@ -119,9 +122,9 @@ DATA_CASES: list[Case] = [
     Case("value that no scanner makes", "excluded", "….nii.gz: a voxel of volume 1 (counted from 0) is 1e+300"),
     Case("header that gives 10^15 voxels", "excluded", "….nii: the header gives an impossible size"),
     Case("mask with NaN", "excluded", "….nii.gz: the mask has … NaN or infinite voxels"),
-    Case("no image in the requested space (fMRIPrep)", "refused", "no desc-preproc_bold images in space … (found"),
+    Case("no image in the requested space (fMRIPrep)", "refused", "no desc-preproc_bold images in space … (found …"),
     Case(
-        "fMRIPrep output that does not state what generated it, taken for raw data",
+        "fMRIPrep output taken for raw data",
         "refused",
         "images that are preprocessed already (….nii.gz), but 'source: bids' is for raw data. Set 'source: fmriprep' "
         'if fMRIPrep made them, and state it in dataset_description.json: "GeneratedBy"',
@@ -151,14 +154,18 @@ DATA_CASES: list[Case] = [
         "the dataset's file to the one to use",
     ),
     Case(
-        "the same, with `tr_conflict: sidecar`",
+        "TR conflict with `tr_conflict: sidecar`",
         "warned",
         "….nii.gz: TR is … s in the header and … s in the sidecar; the sidecar's is used",
     ),
     Case("no TR", "excluded", "….nii.gz: no repetition time in the header"),
     Case("TR that is not a number", "excluded", "….nii.gz: RepetitionTime is …, not a number of seconds"),
     Case("sidecar that is not JSON", "excluded", "….json: not valid JSON"),
-    Case("link to a sidecar that is not there (DataLad), also an inherited one", "excluded", "….json: …datalad get"),
+    Case(
+        "broken link to a sidecar (DataLad)",
+        "excluded",
+        "….json: a link to a file that is not there. Fetch it (with DataLad: `datalad get`)",
+    ),
     Case("NaN volumes", "excluded", "….nii.gz: … of … volumes have no finite voxel, such as volume …"),
     Case(
         "NaN voxels",
@@ -167,7 +174,7 @@ DATA_CASES: list[Case] = [
     ),
     Case("all-zero image", "excluded", "….nii.gz: no ROI of atlas '…' is covered"),
     Case("all-zero ROI in an image", "warned", "….npy: 1 of … ROIs not covered: …"),
-    Case("the same, with `uncovered: drop-scan`", "excluded", "1 ROIs not covered: …"),
+    Case("all-zero ROI with `uncovered: drop-scan`", "excluded", "1 ROIs not covered: …"),
     Case("subject without an image", "excluded", "the subject has no BOLD image"),
     # ---- ready series ----
     Case(
@@ -205,17 +212,17 @@ DATA_CASES: list[Case] = [
     Case("duplicate subject", "refused", "….tsv: duplicate subjects: …. Keep one row for each"),
     Case("duplicate scan name", "refused", "duplicate scan_id: …. Rename one"),
     Case(
-        "one recording under two people, or with two labels, whatever the split",
+        "one recording under two people or labels",
         "refused",
         "… hold one recording, with the people … and the labels …. Set 'folds: duplicates' to exclude",
     ),
     Case(
-        "the same, with `folds: duplicates: exclude`",
+        "one recording twice, with `folds: duplicates: exclude`",
         "excluded",
         "the series is the same as that of …, which is included",
     ),
     Case(
-        "the same with `exclude`, and labels that differ",
+        "one recording with two labels, with `folds: duplicates: exclude`",
         "excluded",
         "the series is the same as that of …, but their labels differ",
     ),
@@ -231,13 +238,17 @@ DATA_CASES: list[Case] = [
     ),
     Case("the numbers 1 and 1.0", "used", "are one class, site or person"),
     Case(
-        "subjects whose names differ from their folders in zeros alone",
+        "names of subjects and folders that differ in zeros",
         "used",
         "….tsv: … people are spelt differently from their folders (… for …) and are matched by number",
     ),
-    Case("table that is neither UTF-8 nor UTF-16", "refused", "….tsv: not UTF-8 text …Save it as UTF-8"),
+    Case("table that is neither UTF-8 nor UTF-16", "refused", "….tsv: not UTF-8 text (…). Save it as UTF-8"),
     Case("braces in the path of the data", "refused", "…: braces in a path, which Snakemake takes for wildcards"),
-    Case("the same, of one file", "excluded", "braces in the path of a file, which Snakemake takes for wildcards"),
+    Case(
+        "braces in the path of one file",
+        "excluded",
+        "braces in the path of a file, which Snakemake takes for wildcards",
+    ),
     Case("no label", "excluded", "no value in label column '…'"),
     Case("label outside the declared classes", "excluded", "label '…' is not one of …"),
     Case("non-numeric label where a number is expected", "excluded", "label '…' is not a number"),
@@ -257,12 +268,12 @@ DATA_CASES: list[Case] = [
     Case(
         "cache that was changed by hand",
         "refused",
-        "…series.npy: it is damaged, or was changed … Delete it and run",
+        "…series.npy: it is damaged, or was changed after it was made. Delete it and run",
     ),
     Case(
         "predictions that were cut off by hand",
         "refused",
-        "…predictions.tsv: it is damaged, or was changed … Delete it and run",
+        "…predictions.tsv: it is damaged, or was changed after it was made. Delete it and run",
     ),
 ]
 PREPROCESSING_CASES: list[Case] = [
@@ -282,7 +293,7 @@ PREPROCESSING_CASES: list[Case] = [
         "….nii.gz: sform (…) and qform (…) disagree about the orientation of the head. Find out which is correct",
     ),
     Case("qform that is not a rotation", "warned", "….nii.gz: the qform is not a valid rotation; the sform is used"),
-    Case("the same, without an sform", "excluded", "….nii.gz: not a readable NIfTI image"),
+    Case("qform that is not a rotation, without an sform", "excluded", "….nii.gz: not a readable NIfTI image"),
     Case("all-zero affine", "excluded", "….nii.gz: the affine is singular or not finite"),
     Case("affine with shear", "excluded", "….nii.gz: the affine has shear. Resample the image"),
     Case("left-right flip declared only in the header", "used", "reoriented to RAS according to the header"),
@@ -346,7 +357,7 @@ PREPROCESSING_CASES: list[Case] = [
     Case("header TR correctly declared in milliseconds", "used", "converted to seconds"),
     Case("header TR without a unit", "used", "read as seconds"),
     Case(
-        "the same, with an impossible value",
+        "header TR without a unit, with an impossible value",
         "excluded",
         "….nii.gz: no repetition time in the header: 2000 s is not plausible. Give RepetitionTime",
     ),
@@ -470,7 +481,7 @@ SCAN_CASES: list[Case] = [
         "trained with, or none: ROIs are then named by their values",
     ),
     Case(
-        "series from another atlas, according to their JSON file",
+        "series from another atlas by their JSON file",
         "refused",
         "these series are of atlas '…', but the model was trained on '…'. Make series with '…'",
     ),
@@ -503,13 +514,16 @@ def render() -> str:
         ("Training", TRAINING_CASES),
         ("One scan from the command line (`bolt explain`)", SCAN_CASES),
     )
-    return START + "".join(f"\n## {title}\n\n{_table(cases)}" for title, cases in sections)
+    return START + "".join(f"\n## {title}\n\n{_list(cases)}" for title, cases in sections)
 
 
-def _table(cases: Iterable[Case]) -> str:
-    """Return the cases as a Markdown table."""
-    rows = [f"| {case.input} | {case.outcome} | {case.message.replace('|', chr(92) + '|')} |" for case in cases]
-    return "\n".join(["| input | outcome | message |", "| --- | --- | --- |", *rows]) + "\n"
+def _list(cases: list[Case]) -> str:
+    """Return the cases as Markdown lists by outcome, without names of files and remedies, which every message has."""
+    lists = []
+    for outcome in ("refused", "excluded", "warned", "used"):
+        items = [f"- *{case.input}*: {case.problem}" for case in cases if case.outcome == outcome]
+        lists += ["\n".join([f"**{outcome.capitalize()}**", "", *items]) + "\n"] if items else []
+    return "\n".join(lists)
 
 
 if __name__ == "__main__":

@@ -299,12 +299,12 @@ def with_header(place: Path, change: Callable[[nib.Nifti1Image], None], name: st
     return worked(place, lambda: parcellate(place / name, [make_atlas()], denoise=load_denoise("none")))
 
 
-@of("image in MNI space by its header, whose name declares no space")
+@of("MNI image whose name declares no space")
 def _(place, patch):
     return with_header(place, lambda image: image.set_sform(AFFINE, 4), name="bold.nii.gz")
 
 
-@of("image of which nothing says that it is in the atlas's space")
+@of("image that may not be in the atlas's space")
 def _(place, patch):
     return averaged(place, brain(), name="bold.nii.gz")
 
@@ -374,7 +374,7 @@ def _(place, patch):
     return derivatives(place, GeneratedBy=[{"Name": "fMRIPrep"}])
 
 
-@of("fMRIPrep output that does not state what generated it, taken for raw data")
+@of("fMRIPrep output taken for raw data")
 def _(place, patch):
     bids = write_fmriprep(place, 2, n_volumes=3)
     shutil.copy(place / "participants.tsv", bids)
@@ -429,7 +429,7 @@ def _(place, patch):
     return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 1.5, "TaskName": "rest"}'))
 
 
-@of("the same, with `tr_conflict: sidecar`")
+@of("TR conflict with `tr_conflict: sidecar`")
 def _(place, patch):
     return averaged(place, brain(), tr=1.5)  # what the index has taken
 
@@ -453,7 +453,7 @@ def _(place, patch):
     return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 2.0, "Task'))
 
 
-@of("link to a sidecar that is not there (DataLad), also an inherited one")
+@of("broken link to a sidecar (DataLad)")
 def _(place, patch):
     return raw(place, lambda path: (path.parents[1] / "sub-03_task-rest_bold.json").symlink_to("../.git/annex/x.json"))
 
@@ -493,7 +493,7 @@ def _(place, patch):
     return one_roi_of_zeros(place, "zero")
 
 
-@of("the same, with `uncovered: drop-scan`")
+@of("all-zero ROI with `uncovered: drop-scan`")
 def _(place, patch):
     return one_roi_of_zeros(place, "drop-scan")
 
@@ -612,7 +612,7 @@ def _(place, patch):
     return refused(lambda: index(RAW, dataset))
 
 
-@of("one recording under two people, or with two labels, whatever the split")
+@of("one recording under two people or labels")
 def _(place, patch):
     names = [f"s{i}" for i in range(12)]
     scans = pd.DataFrame({"scan_id": names, "subject": names, "group": names, "site": None, "label": list("ab") * 6})
@@ -626,12 +626,12 @@ def copies(labels: list[str]) -> Said:
     return "excluded", excluded.reason.iloc[-1]
 
 
-@of("the same, with `folds: duplicates: exclude`")
+@of("one recording twice, with `folds: duplicates: exclude`")
 def _(place, patch):
     return copies(["0", "0"])
 
 
-@of("the same with `exclude`, and labels that differ")
+@of("one recording with two labels, with `folds: duplicates: exclude`")
 def _(place, patch):
     return copies(["0", "1"])
 
@@ -705,7 +705,7 @@ def _(place, patch):
     return "used", "are one class, site or person"
 
 
-@of("subjects whose names differ from their folders in zeros alone")
+@of("names of subjects and folders that differ in zeros")
 def _(place, patch):
     dataset = participants(place, lambda rows: rows.__setitem__(1, rows[1].replace("sub-01", "1")))
     return told(lambda: index(RAW, dataset))
@@ -724,7 +724,7 @@ def _(place, patch):
     return refused(lambda: check_names(RAW, about(place / "a{b}")))
 
 
-@of("the same, of one file")
+@of("braces in the path of one file")
 def _(place, patch):
     (place / "a{b}").mkdir()
     np.save(place / "a{b}/a.npy", numbers(160))

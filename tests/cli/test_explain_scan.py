@@ -150,7 +150,7 @@ def bad(name: str, folder: Path, scan: Path) -> list[object]:
     own = write_own(folder / "own", values=(5, 17, 301 if "lacks" in name else 300))
     options: dict[str, list[object]] = {
         "atlas that lacks an ROI of the model": ["--atlas", own],
-        "series from another atlas, according to their JSON file": ["--atlas", own],
+        "series from another atlas by their JSON file": ["--atlas", own],
         "unknown class": ["--class", "patent"],
         "events without a repetition time": ["--events", folder / "events.tsv"],
         "repetition time of 0": ["--tr", 0],
@@ -173,7 +173,7 @@ def bad(name: str, folder: Path, scan: Path) -> list[object]:
         (place / "checkpoint.safetensors").write_bytes(b"import os")
     elif name in MADE:
         np.save(scan, MADE[name](series))
-    elif name == "series from another atlas, according to their JSON file":
+    elif name == "series from another atlas by their JSON file":
         write_json({"Atlas": "aal116"}, scan.with_suffix(".json"))
     elif name == "image in place of series":
         words[0] = folder / "own/labels.nii.gz"

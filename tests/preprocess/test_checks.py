@@ -274,7 +274,7 @@ MAKERS |= {
     "truncated compressed scan": lambda folder: outcome_of(folder, cut(bold(folder))),
     "neither sform nor qform": lambda folder: outcome_of(folder, with_forms(t1w(folder), None, None)),
     "qform that is not a rotation": lambda folder: outcome_of(folder, patched(t1w(folder), quatern_b=2.0)),
-    "the same, without an sform": lambda folder: outcome_of(
+    "qform that is not a rotation, without an sform": lambda folder: outcome_of(
         folder, patched(with_forms(t1w(folder), None, AFFINE), quatern_b=2.0)
     ),
     "voxel sizes in metres": lambda folder: outcome_of(folder, t1w(folder, affine=np.diag([0.004, 0.004, 0.004, 1]))),
@@ -284,7 +284,7 @@ MAKERS |= {
     "scan with two volumes": lambda folder: outcome_of(folder, bold(folder, n=2)),
     "T1w with several volumes": lambda folder: outcome_of(folder, t1w(folder, np.stack([ball()] * 3, axis=-1))),
     "RepetitionTime in milliseconds": lambda folder: outcome_of(folder, bold(folder), tr=2000),
-    "the same, with an impossible value": lambda folder: outcome_of(
+    "header TR without a unit, with an impossible value": lambda folder: outcome_of(
         folder, bold(folder, tr=2000, unit="unknown"), tr=None
     ),
 }
