@@ -184,9 +184,9 @@ def _become(address: str, streams: list[int], arguments: list[str], folder: str,
 
 
 def _shell_function(address: str) -> str:
-    """Return what `python` is in the shells of jobs: `python -m bolt` is a fork, too."""
+    """Return what `python` is in the shells of jobs: `python -m bolt` and `python -m snakemake` are forks, too."""
     client = f'command python -I -S {CLIENT} {address} "${{@:2}}"'
-    return f'() {{ if [ "$1 $2" = "-m bolt" ]; then {client}; else command python "$@"; fi; }}'
+    return f'() {{ case "$1 $2" in "-m bolt"|"-m snakemake") {client};; *) command python "$@";; esac; }}'
 
 
 if __name__ == "__main__":
