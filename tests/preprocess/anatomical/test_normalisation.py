@@ -82,9 +82,10 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
         return whole(brain, template_brain, alignment, settings, folder)
 
     monkeypatch.setattr(anatomical_steps, "normalise", broken)
-    first = SETTINGS.model_copy(update={"name": "broken"})
+    second = SETTINGS.model_copy(update={"mask_resolution": 8.0, "normalisation_resolution": 8.0})
+    first = second.model_copy(update={"name": "broken"})
     out = tmp_path / "sub-01" / "anat"
-    preprocess_anatomical(head.t1w, head.template, SPACE, [first, SETTINGS], out, tmp_path / "work", prefix="sub-01_")
+    preprocess_anatomical(head.t1w, head.template, SPACE, [first, second], out, tmp_path / "work", prefix="sub-01_")
     assert json.loads((out / "sub-01_desc-quality.json").read_text())["registration"] == "testing"
     assert "'broken' failed, trying 'testing' next" in caplog.text
 
