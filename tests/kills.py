@@ -101,7 +101,7 @@ def jobs_of(process: psutil.Process) -> dict[psutil.Process, str]:
 def wait_for_jobs(process: psutil.Popen) -> dict[psutil.Process, str]:
     """Wait until a job is at work, or the workflow has ended; the jobs."""
     while not (found := jobs_of(process)) and process.poll() is None:
-        time.sleep(0.05)
+        time.sleep(0.2)
     return found
 
 

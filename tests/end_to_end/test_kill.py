@@ -16,12 +16,13 @@ SLOWER = {
     "hyper": {"hidden": 32, "n_blocks": 2, "n_heads": 2, "head_dim": 16, "window": 10},
     "training": {"epochs": 40, "warmup_epochs": 5, "batch_size": 2},
 }
-N_KILLS = int(os.environ.get("BOLT_KILLS", "5"))
-"""The recorded run of benchmarks/kills.py has 20."""
+N_KILLS = int(os.environ.get("BOLT_KILLS", "3"))
+"""One of each kind; the recorded run of benchmarks/kills.py has 20."""
+TWO_FOLDS = {"n_subjects": 8, "folds": {"outer": 2}}
 
 
-def dataset(folder):
-    config = series_dataset(folder, explain=QUICK_EXPLANATION)
+def dataset(folder, **keys):
+    config = series_dataset(folder, explain=QUICK_EXPLANATION, **keys)
     write_yaml(folder / "tiny.yaml", SLOWER)
     return config
 
@@ -30,7 +31,7 @@ def dataset(folder):
 def straight(tmp_path_factory):
     """A run that nobody disturbs, and the seconds that it takes about if all its processes are new interpreters."""
     folder, start = tmp_path_factory.mktemp("straight"), time.monotonic()
-    whole = snakemake(folder, config=dataset(folder))
+    whole = snakemake(folder, config=dataset(folder, **TWO_FOLDS))
     assert whole.returncode == 0, whole.stdout
     return folder, 1.5 * (time.monotonic() - start)
 
@@ -43,7 +44,7 @@ def test_killed_at_random_moments_and_resumed(straight, tmp_path):
     done = 0
     while done < N_KILLS:
         killed = tmp_path / f"killed_after_{done}"
-        kills = Killer(killed, dataset(killed), 0.3 * seconds, seed + done).run(N_KILLS - done)
+        kills = Killer(killed, dataset(killed, **TWO_FOLDS), 0.3 * seconds, seed + done).run(N_KILLS - done)
         print(*kills, sep="\n")
         done += len(kills)
         assert results(killed, "predictions.tsv") and results(killed, "importance.npy")
@@ -55,7 +56,7 @@ def test_killed_at_random_moments_and_resumed(straight, tmp_path):
 def test_a_disk_that_fills_up_and_is_freed(straight, tmp_path):
     """In training and in explanation; nothing is recorded as failed, and the end is the same."""
     undisturbed, _ = straight
-    config = dataset(tmp_path)
+    config = dataset(tmp_path, **TWO_FOLDS)
     keys = read_yaml(config)
     asked = list(results(undisturbed, "importance.tsv"))
     with small_disk(tmp_path / "disk", 12) as disk:
