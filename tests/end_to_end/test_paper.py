@@ -6,18 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import Simulate, load_experiment
+from bolt.config import ROOT, Config, Simulate, load_experiment
 from bolt.datasets.phantom.signal import make_series
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.workflow.run import Run
 from tests.paper_list import belongs, listed, with_formats
 from tests.provenances import check_provenance
-from tests.snake import snakemake, write_yaml
+from tests.snake import QUICK_EXPLANATION, snakemake, write_yaml
 
-N = 24
+N = 12
 PAPER = ("comparison", "ablation", "window_size")
 EXTRAS = ("baselines", "windows_only", "learning_curve", "tuned", "tuned_learning_curve")
 TRAINED = PAPER + EXTRAS
+CHEAPER = ("complexity", "learning_curve", "tuned_learning_curve")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,8 @@ def written(folder):
 
 
 def configured(folder):
-    """The phantom's true series as ready ones, and a configuration with two folds."""
-    simulate, rows = Simulate(n_subjects=N), []
+    """The phantom's true series as ready ones, hardly longer than the crop, and a configuration with two folds."""
+    simulate, rows = Simulate(n_subjects=N, n_volumes=[84, 82]), []
     (folder / "series").mkdir()
     for i in range(N):
         site, patient = i % 2, i // 2 % 2 == 1
@@ -52,8 +53,19 @@ def configured(folder):
     source = {"source": "series", "path": "series/scans.tsv", "site": "site", "crop": 80}
     dataset = write_yaml(folder / "small.yaml", source | {"label": "diagnosis", "classes": ["control", "patient"]})
     keys = {"dataset": str(dataset), "models": ["meanmlp"], "atlases": ["dosenbach160"]}
-    keys |= {"folds": {"outer": 2, "side_by_side": True}, "quick": {"epochs": 1, "max_length": 150}}
+    keys |= {"folds": {"outer": 2, "side_by_side": True}, "quick": {"epochs": 1, "max_length": 75}}
+    keys |= {"explain": QUICK_EXPLANATION, "experiments": experiments(folder)}
     return write_yaml(folder / "config.yaml", keys)
+
+
+def experiments(folder):
+    """The shipped experiments; of numbers that rows differ in alone, such as lengths of scans, fewer and smaller."""
+    cheaper = {name: read_yaml(ROOT / f"config/experiments/{name}.yaml") for name in CHEAPER}
+    cheaper["complexity"]["complexity"] |= {"lengths": [50, 75], "repeats": 1}
+    for name in ("learning_curve", "tuned_learning_curve"):
+        cheaper[name]["sweeps"][0]["values"] = [0.1, 0.6, 1.0]
+    files = {name: str(write_yaml(folder / f"{name}.yaml", keys)) for name, keys in cheaper.items()}
+    return [files.get(name, name) for name in Config(dataset="small").experiments]
 
 
 @pytest.mark.slow
@@ -65,7 +77,7 @@ def test_every_fold_of_every_row_is_trained(made, monkeypatch):
         for name in TRAINED
         for path in run.predictions(run.experiment_runs(name))
     }
-    assert len(states) > 80
+    assert len(states) > 100
     assert {folder: state for folder, state in states.items() if state["state"] != "ok"} == {}
     folders = {path.parent for path in (made / "results/small/runs").rglob("fold-*/predictions.tsv")}
     assert len(folders) == len(states)  # nothing was trained twice, or beside; members of ensembles lie deeper
