@@ -13,12 +13,14 @@ from bolt.datasets.phantom.dataset import simulate
 from tests.phantoms import TINY
 from tests.snake import half_written, snakemake, write_yaml
 
+COARSE = ("working_resolution", "mask_resolution", "normalisation_resolution")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Four tiny subjects: one BOLD file is cut off, one T1w is NaN, the rest are whole."""
+    """Three tiny subjects: one BOLD file is cut off, one T1w is NaN, the third's are whole."""
     folder = tmp_path_factory.mktemp("bad")
-    simulate(folder / "bids", TINY)
+    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 3, "n_volumes": [24, 22]}))
     cut = folder / "bids/sub-01/func/sub-01_task-rest_bold.nii.gz"
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     t1w = folder / "bids/sub-02/anat/sub-02_T1w.nii.gz"
@@ -30,7 +32,7 @@ def run(tmp_path_factory):
     about = {key: shipped[key] for key in ("label", "classes", "site", "age", "sex")}
     dataset = write_yaml(folder / "small.yaml", about | {"source": "bids", "path": "bids"})
     testing = yaml.safe_load((ROOT / "config/registration/testing.yaml").read_text())
-    coarse = write_yaml(folder / "coarse.yaml", testing | {"working_resolution": 4.0, "tissue_resolution": 4.0})
+    coarse = write_yaml(folder / "coarse.yaml", testing | dict.fromkeys(COARSE, 8.0) | {"tissue_resolution": 4.0})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": str(coarse)}
     config = {"dataset": str(dataset), "atlases": ["dosenbach160"], "preprocess": preprocess, "folds": {"outer": 2}}
     done = snakemake(folder, "series", config=write_yaml(folder / "config.yaml", config))
@@ -42,7 +44,7 @@ def test_the_others_go_on(run):
     folder, done = run
     assert done.returncode == 0, done.stdout
     index = pd.read_csv(next((folder / "results").rglob("index.tsv")), sep="\t")
-    assert sorted(index.subject) == [f"sub-{i:02d}" for i in (3, 4)]
+    assert index.subject.tolist() == ["sub-03"]
     assert not half_written(folder)
 
 
@@ -63,10 +65,10 @@ def test_the_reasons_are_listed_where_people_look(run):
 def test_series_of_the_others_are_whole(run):
     folder, _ = run
     found = sorted((folder / "results/small/series").rglob("*_timeseries.npy"))
-    assert len(found) == 4
+    assert len(found) == 3
     for path in found:
         series = np.load(path)
         if path.name.startswith(("sub-01", "sub-02")):
             assert len(series) == 0
         else:
-            assert len(series) >= 36 and np.isfinite(series).mean() > 0.9
+            assert len(series) >= 22 and np.isfinite(series).mean() > 0.9
