@@ -51,6 +51,8 @@ LARGEST = {"logits": 1e-3, "gradients": 1e-2}
 """Differences between devices, relative to the largest value, above which a check fails; sums of float32 in another
 order differ by less."""
 TINY = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 6}
+NARROW = {"tff": {"hidden": 160, "inner": 640}}
+"""Instead of a hundred million weights."""
 COLUMNS = {
     "measure": "what was measured or checked",
     "size": "batch and volumes, or the model",
@@ -220,7 +222,8 @@ class Bench:
             model = load_model(name)
             if not has_epochs(model.model):
                 continue
-            settings = with_facts(model.model, model.hyper, {"crop": 60, "tr": 2.0})
+            hyper = model.hyper | (NARROW.get(name, {}) if self.tiny else {})
+            settings = with_facts(model.model, hyper, {"crop": 60, "tr": 2.0})
             torch.manual_seed(0)
             net = create_model(model.model, 40, 2, **settings)
             switch_randomness_off(net)
