@@ -33,6 +33,9 @@ LONGEST = (
 """Files that take longest."""
 
 
+gc.disable()  # all that is imported stays: until tests begin, a search for cycles finds none
+
+
 def pytest_collection_modifyitems(items):
     """Sort the longest files first, so that of two processes neither waits long for the other at the end."""
     order = {name: place for place, name in enumerate(LONGEST)}
@@ -43,6 +46,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Keep what is imported out of every later search for cycles."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -73,8 +73,8 @@ def test_noise_is_significant_no_more_often_than_promised(folds):
     random, ratio = np.random.default_rng(1), 1 / (folds - 1)
     shared = ratio / (1 + ratio)  # their correlation: n_test / (n_test + n_train)
     said, half = 0, pd.Series(np.full(folds, 0.5))
-    for _ in range(2000):
+    for _ in range(500):
         noise = np.sqrt(shared) * random.standard_normal() + np.sqrt(1 - shared) * random.standard_normal(folds)
         found = _tested(0.5 + 0.1 * pd.Series(noise), half, ratio)
         said += found["p"] < 0.05 and found["difference"] >= 0.02
-    assert said / 2000 < 0.035  # one side of 5 %
+    assert said / 500 < 0.035  # one side of 5 %

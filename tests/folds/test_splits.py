@@ -260,6 +260,7 @@ def test_a_label_at_a_quantile_belongs_to_the_lower_quarter():
     assert names.tolist() == ["0 to 1", "0 to 1", "2 to 2", "3 to 3", "4 to 4"]
 
 
+@settings(deadline=None)  # the first example pays for imports
 @given(st.integers(6, 60), st.integers(2, 8), st.integers(3, 60), st.integers(2, 6), st.integers(0, 999))
 def test_groups_are_divided_as_scikit_learn_does(n, n_strata, n_groups, n_parts, seed):
     random = np.random.default_rng(seed)
