@@ -53,11 +53,11 @@ class Night:
 
     def jobs(self, *states: str) -> list[dict[str, str]]:
         """What SLURM knows of this workflow's jobs, the oldest first; all of them, or those in some states."""
-        command = ["squeue", "-h", "-t", "all", "-o", "%i %T %Z"]
-        listed = subprocess.run(command, capture_output=True, text=True, check=True)
-        for number, state, folder in map(str.split, listed.stdout.splitlines()):
-            if folder == str(self.folder) and self.seen.get(number, {}).get("JobState") != state:
-                self.seen[number] = job(number)
+        listed = subprocess.run(["squeue", "-h", "-t", "all", "-o", "%i"], capture_output=True, text=True, check=True)
+        for number in sorted(listed.stdout.split(), key=int):
+            facts = job(number)
+            if facts["WorkDir"] == str(self.folder):
+                self.seen[number] = facts
         found = [self.seen[number] for number in sorted(self.seen, key=int)]
         return [one for one in found if not states or one["JobState"] in states]
 
@@ -125,7 +125,7 @@ def cluster():
 def raw(cluster, tmp_path_factory):
     """One raw subject, up to its series: started here, it goes on beside the night."""
     folder = tmp_path_factory.mktemp("raw")
-    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 1, "n_volumes": [24, 22]}))
+    simulate(folder / "bids", TINY.model_copy(update={"n_subjects": 8}), n_jobs=2)  # fewer cannot be split into folds
     shipped = load_dataset("phantom").model_dump(mode="json", include={"label", "classes"})
     dataset = write_yaml(folder / "small.yaml", shipped | {"source": "bids", "path": "bids"})
     preprocess = {"space": "MNI152NLin2009aSym", "resolution": 6.0, "registration": "testing"}
@@ -133,7 +133,6 @@ def raw(cluster, tmp_path_factory):
     night = Night(folder, write_yaml(folder / "config.yaml", keys), "index")
     night.start()
     assert night.wait() == 0, night.output.read_text()
-    night.jobs()  # SLURM forgets them after ten minutes
     night.targets = (str(Layout(load_config(night.config)).series_status("sub-01_task-rest")),)
     night.start()
     return night
