@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,23 @@ def once(tmp_path_factory):
         return pickle.loads(kept.read_bytes())
 
     return get
+
+
+@pytest.fixture
+def pdf():
+    """Ask for PDFs of pictures."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pdf(request, monkeypatch):
+    """Leave PDFs of pictures empty where a test does not ask for them: they take as long as PNG and SVG together."""
+    backend = sys.modules.get("matplotlib.backends.backend_pdf")
+    if backend and "pdf" not in request.fixturenames:
+        monkeypatch.setattr(backend.FigureCanvasPdf, "print_pdf", leave_empty)
+
+
+def leave_empty(_, file, **__):
+    Path(file).touch()
 
 
 @pytest.fixture

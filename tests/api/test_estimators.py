@@ -29,6 +29,7 @@ from bolt.training.features import train_features
 from bolt.training.outputs import Training
 from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split
+from tests.models.conformance import small as small_model
 
 SMALL = {"hidden": 16, "n_blocks": 1, "n_heads": 2, "head_dim": 8, "window": 10}
 QUICK = {"epochs": 2, "batch_size": 8, "crop": 30, "progress": False, "device": "cpu"}
@@ -165,14 +166,9 @@ def small_hybrid(folder):
 def test_every_model_is_an_estimator(name, tmp_path):
     shipped = bolt.estimator(name).get_params()
     settings = {"epochs": 1, "batch_size": 8, "progress": False} if "epochs" in shipped else {}
+    settings |= small_model(name).hyper
     if name == "bolt_hybrid":
         name = small_hybrid(tmp_path)
-    elif name.startswith("bolt"):  # null follows the data and stays
-        settings |= {key: value for key, value in SMALL.items() if shipped[key] is not None}
-    if name in ("stagin", "hatnet", "tff", "gc_lstm") and "window" in shipped:
-        settings["window"] = 10
-    if name == "tff":  # as published it has 103 million parameters
-        settings |= {"hidden": 32, "inner": 32}
     about = {"tr": np.full(24, 2.0), "mean_fd": np.linspace(0, 1, 24), "site": np.array(["A", "B"] * 12)}
     model = bolt.estimator(name, crop=30, **settings).fit(SERIES, LABELS, scans=about)
     probabilities = model.predict_proba(SERIES, scans=about)
