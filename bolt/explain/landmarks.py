@@ -11,21 +11,12 @@ about it (Jethani et al. 2021, arXiv 2103.01890). Volumes chosen in other ways a
 A model's weights for scans it was trained on may differ from those for new scans. So the regression is repeated with
 weights of training scans from models that did not see them, if there are any (`bolt.folds.inner`).
 
-Do important volumes predict the class better than control volumes, and than less important ones? Tests over folds.
+Volumes chosen in other ways are at random; along a random direction for the predicted class, which needs no model; and
+important for another class. `landmark_tests` compares them over folds, which share most of their training scans: by the
+corrected resampled t-test (Nadeau and Bengio 2003, doi:10.1023/A:1024068626366).
 
-Folds share most of their training scans, so differences between regressions are tested with the corrected resampled
-t-test (Nadeau and Bengio 2003, doi:10.1023/A:1024068626366).
-
-Does a regression get worse on less important volumes? The paper's figure of subset indices.
-
-The volumes of each scan are sorted by importance, and a window of a few consecutive ones slides down that list: at
-offset 0 they are the landmarks.
-
-Volumes chosen in other ways than landmarks: what the choice of volumes alone can carry about the class.
-
-Landmarks are chosen for the class that the model predicts, so a regression on them can read the prediction from the
-choice. How well it can do that without any information in single volumes is shown by other choices: at random; along a
-random direction for the predicted class, which needs no model; and by importance for another class.
+`subset_rows` is the paper's figure of subset indices: the volumes of each scan are sorted by importance, and a window of
+a few consecutive ones slides down that list. At offset 0 they are the landmarks.
 """
 
 from __future__ import annotations
