@@ -15,8 +15,8 @@ Volumes chosen in other ways are at random; along a random direction for the pre
 important for another class. `landmark_tests` compares them over folds, which share most of their training scans: by the
 corrected resampled t-test (Nadeau and Bengio 2003, doi:10.1023/A:1024068626366).
 
-`subset_rows` is the paper's figure of subset indices: the volumes of each scan are sorted by importance, and a window of
-a few consecutive ones slides down that list. At offset 0 they are the landmarks.
+`subset_rows` is the paper's figure of subset indices: the volumes of each scan are sorted by importance, and a window
+of a few consecutive ones slides down that list. At offset 0 they are the landmarks.
 """
 
 from __future__ import annotations
