@@ -20,11 +20,10 @@ from bolt.preprocess.steps import run
 SETTINGS = load_registration("testing").model_copy(
     update={
         "working_resolution": 4.0,
-        "mask_resolution": 8.0,
+        "mask_resolution": 4.0,
         "tissue_resolution": 4.0,
-        "normalisation_resolution": 6.0,
-        "affine_iterations": [50, 20, 10],
-        "syn_iterations": [10, 5],
+        "affine_iterations": [100, 50, 20],
+        "syn_iterations": [20, 10],
     }
 )
 VOLUMES = 8
