@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from tests import forks
+
 TESTS = Path(__file__).parent
 for variable in ("OMP_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -32,6 +34,12 @@ LONGEST = (
     *("preprocess/test_native.py", "datasets/test_phantom.py", "preprocess/quality/test_agreement.py"),
 )
 """Files that take longest."""
+
+
+def pytest_configure(config):
+    """Let all processes of a session share a server of forks: its imports take ten seconds."""
+    if config.getoption("numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ[forks.SHARED] = forks.address()
 
 
 gc.disable()  # all that is imported stays: until tests begin, a search for cycles finds none

@@ -30,17 +30,21 @@ PYTHON = "BASH_FUNC_python%%"
 """Environment variable of a shell function `python`."""
 CLIENT = Path(__file__).with_name("fork_client.py")
 ROOT = CLIENT.parents[1]
+SHARED = "BOLT_TESTS_FORKS"
+"""Environment variable with the address of the server that all processes of a session share, if there is one."""
 
 
 @cache
-def _address() -> str:
-    """Start a server, and return its address; it ends with this process, which holds the other end of its stdin."""
+def address() -> str:
+    """Return the address of the shared server, or start one; it ends with this process, which holds its stdin."""
+    if SHARED in os.environ:
+        return os.environ[SHARED]
     folder = tempfile.TemporaryDirectory(prefix="forks")
-    address = f"{folder.name}/socket"
+    place = f"{folder.name}/socket"
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
+        listener.bind(place)
         listener.listen(64)
-        command = [sys.executable, "-m", "tests.forks", address, str(listener.fileno())]
+        command = [sys.executable, "-m", "tests.forks", place, str(listener.fileno())]
         server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
 
     def stop() -> None:
@@ -49,7 +53,7 @@ def _address() -> str:
         folder.cleanup()
 
     atexit.register(stop)
-    return address
+    return place
 
 
 def run_module(
@@ -60,7 +64,7 @@ def run_module(
     Variables of `environment` are added to this process's own.
     """
     with tempfile.TemporaryFile("w+") as output, Path(os.devnull).open() as nothing:
-        command = [sys.executable, "-I", "-S", CLIENT, _address(), *arguments]
+        command = [sys.executable, "-I", "-S", CLIENT, address(), *arguments]
         streams = {"stdin": nothing, "stdout": output, "stderr": output}
         status = subprocess.call(command, cwd=folder, env=os.environ | (environment or {}), timeout=seconds, **streams)
         output.seek(0)
@@ -69,12 +73,12 @@ def run_module(
 
 def jobs_as_forks() -> dict[str, str]:
     """Return variables with which the jobs of a Snakemake that is a new interpreter are forks all the same."""
-    return {PYTHON: _shell_function(_address())}
+    return {PYTHON: _shell_function(address())}
 
 
 def _serve(address: str, listener: socket.socket) -> None:
-    _import_workflow()
     while listener in select.select([listener, sys.stdin], [], [])[0]:
+        _import_workflow()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
@@ -96,8 +100,9 @@ def _receive(connection: socket.socket) -> tuple[dict, list[int]]:
         return json.loads(stream.read(int.from_bytes(length, "big"))), streams
 
 
+@cache
 def _import_workflow() -> None:
-    """Import what Snakemake and the Snakefile import, and read the code of all stages."""
+    """Import, for the first request, what Snakemake and the Snakefile import, and read the code of all stages."""
     import smart_open  # noqa: F401
     import snakemake.cli
 
