@@ -57,6 +57,13 @@ def many():
     return np.array([p.positive for p in people]), series
 
 
+def write_subject(out, settings, person):
+    """Write one subject, with its deformations on a coarse grid: the fine one takes as long as all else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phantom_module, "TRUTH_GRID", 8)
+        phantom_module._write_subject(out, settings, person)
+
+
 def truth(folder, name, ending):
     return folder / "derivatives" / "truth" / name / f"{name}_{ending}"
 
@@ -237,7 +244,7 @@ def test_slices_are_interleaved():
 
 def test_tsnr_is_the_configured_one(tmp_path):
     still = TINY.model_copy(update={"motion_fd": 0.0, "jerks": 0, "signal_percent": 0.0, "tsnr": [50.0, 50.0]})
-    phantom_module._write_subject(tmp_path, still, subjects(still)[0])
+    write_subject(tmp_path, still, subjects(still)[0])
     data = nib.load(next(tmp_path.glob("sub-*/func/*_bold.nii.gz"))).get_fdata()
     series = data[data.mean(-1) > 0.6 * np.percentile(data.mean(-1), 98)]
     volumes = np.linspace(-1, 1, data.shape[-1])
@@ -281,7 +288,7 @@ def test_truth_finds_the_series_in_the_images(tmp_path, monkeypatch, number):
     person, used = subjects(moving)[number], []
     scan = phantom_module.scan_bold
     monkeypatch.setattr(phantom_module, "scan_bold", lambda *given: used.append(given[2]) or scan(*given))
-    phantom_module._write_subject(tmp_path, moving, person)
+    write_subject(tmp_path, moving, person)
     name, centres = person.name, rois()[["x", "y", "z"]].to_numpy(float)
     in_t1w = sample(nib.load(truth(tmp_path, name, "from-template_to-T1w_points.nii.gz")), centres)
     motion = matrices(truth(tmp_path, name, "task-rest_motion.tsv"))
@@ -398,7 +405,7 @@ def difficult(tmp_path_factory):
     out = tmp_path_factory.mktemp("difficult")
     keys = {"slice_thickness": 12.0, "field_height": 96.0, "distortion_mm": 8.0, "sbref": True}
     person = subjects(TINY)[0]
-    phantom_module._write_subject(out, TINY.model_copy(update=keys), person)
+    write_subject(out, TINY.model_copy(update=keys), person)
     func = out / person.name / "func" / f"{person.name}_task-rest"
     return nib.load(f"{func}_bold.nii.gz"), nib.load(f"{func}_sbref.nii.gz")
 
