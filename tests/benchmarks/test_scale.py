@@ -35,7 +35,7 @@ def test_the_figure_shows_every_stage(tmp_path):
 
 @pytest.mark.slow
 def test_every_stage_accepts_the_simulated_results_and_is_measured_once(tmp_path):
-    first = pd.DataFrame(run_cohort(40, tmp_path, keep=False))
+    first = pd.DataFrame(run_cohort(20, tmp_path, keep=False))
     assert first["stage"].tolist() == list(STAGES) and (first["peak_mb"] > 50).all()
-    assert not (tmp_path / "scans-40").exists()
-    pd.testing.assert_frame_equal(pd.DataFrame(run_cohort(40, tmp_path, keep=False)), first)
+    assert not (tmp_path / "scans-20").exists()
+    pd.testing.assert_frame_equal(pd.DataFrame(run_cohort(20, tmp_path, keep=False)), first)

@@ -37,7 +37,7 @@ def run(folder: Path, places: tuple[Path, Path], *target: str, config: Path) -> 
 
 def test_a_scan_of_the_phantom_is_preprocessed_in_the_imaging_environment(tmp_path, places):
     shipped = read_yaml(ROOT / "config/datasets/phantom.yaml")
-    simulate = {"n_subjects": 8, "t1w_resolution": 6.0, "bold_resolution": [12.0, 12.0], "n_volumes": [24, 24]}
+    simulate = {"n_subjects": 2, "t1w_resolution": 6.0, "bold_resolution": [12.0, 12.0], "n_volumes": [24, 24]}
     keys = {"path": str(tmp_path / "bids"), "crop": 20, "simulate": shipped["simulate"] | simulate}
     dataset = write_yaml(tmp_path / "small.yaml", shipped | keys)
     keys = {"dataset": str(dataset), "atlases": ["dosenbach160"], "models": ["svm"], "folds": {"outer": 2}}
