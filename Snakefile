@@ -18,16 +18,17 @@ from bolt.io.places import link_package, refuse_other_snakefile, shipped_configu
 refuse_other_snakefile(workflow.basedir)
 
 from bolt.config.layout import ORACLE
-from bolt.io.disk_space import report_full_disks
+from bolt.io.resource_errors import report_full_disks
 from bolt.io.names import FOLDER, NAME, PREFIX
 from bolt.jobs.ledger import refresh_ledger
 from bolt.jobs.run_crate import refresh_run_crate
 from bolt.workflow import snakemake as internals
-from bolt.workflow.disk_check import check_preprocessing_space
-from bolt.workflow.estimate import announce_after_dry_run, seconds_of_rules
-from bolt.workflow.gpus import trainings_at_once
+from bolt.workflow.estimate import (
+    announce_after_dry_run,
+    check_preprocessing_space,
+    seconds_of_rules,
+)
 from bolt.workflow.lock import changes_nothing, hold
-from bolt.workflow.slurm import cancel_at_exit
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
 
 internals.plan_quickly()
@@ -76,7 +77,7 @@ onsuccess:
 
 
 onerror:
-    cancel_at_exit(log)
+    internals.cancel_at_exit(log)
     report_full_disks([layout.results, layout.work])
     refresh_ledger(layout.ledger)
     progress.conclude(internals.remedy(), internals.log_files(workflow))
@@ -135,7 +136,8 @@ include: "workflow/rules/experiments.smk"
 # files downloaded at once: be polite to public servers
 internals.limit(workflow, "downloads", 4)
 if not internals.has_scheduler(workflow):
-    internals.limit(workflow, "trainings", trainings_at_once(run.config.device))
+    at_once = internals.trainings_at_once(run.config.device)
+    internals.limit(workflow, "trainings", at_once)
 check_preprocessing_space(run, sys.argv, internals.jobs_at_once(workflow))
 announce_after_dry_run(run, sys.argv)
 

@@ -21,8 +21,9 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.config import ROOT, load_config, load_experiment, load_model
+from bolt.config.study import Entry
 from bolt.evaluate.metrics import fold_predictions
-from bolt.experiments.entries import Entry, entries
+from bolt.experiments.entries import entries
 from bolt.io.files import read_json, read_table, read_yaml, write_status, write_table, write_yaml
 from bolt.report.tables.numbers import decimal, marked, p_value, reconstructed, shown_as
 from bolt.training.outputs import write_predictions

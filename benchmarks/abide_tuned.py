@@ -34,8 +34,8 @@ from bolt.config import load_config, load_experiment
 from bolt.config.study import Study
 from bolt.evaluate.metrics import by_site
 from bolt.evaluate.paired import corrected_t
+from bolt.evaluate.results import SITE_COLUMNS
 from bolt.experiments.entries import rows_of
-from bolt.experiments.results import SITE_COLUMNS
 from bolt.io.files import read_table, write_table
 from bolt.report.figures.performance import draw_sites
 

@@ -35,7 +35,7 @@ from benchmarks.cohort_summary import draw, summary
 from bolt.config import ROOT
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
-from bolt.workflow import disk_check as room
+from bolt.workflow import estimate as room
 from bolt.workflow.stages import STAGES
 from tests.fake_bids import write_bids
 

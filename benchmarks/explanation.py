@@ -33,10 +33,10 @@ from bolt.atlases.image import load_atlas
 from bolt.config import load_model
 from bolt.explain.importance import importance_of
 from bolt.explain.landmarks import landmark_regression
-from bolt.explain.regions import roi_weights
+from bolt.explain.regions import region_tables
 from bolt.explain.weights import write_controls, write_importance
 from bolt.models.registry import create_model
-from bolt.report.figures.brains.maps import plot_regions
+from bolt.report.figures.brains import plot_regions
 from tests.abide import LABELS
 from tests.shared import SHARED
 
@@ -82,7 +82,7 @@ def time_figures(cache: Any, folder: Path, atlas_dir: Path) -> dict[str, float]:
     times = {}
     for classes in (list(LABELS.values()), [f"task {i}" for i in range(7)]):
         draws = np.random.default_rng(0).normal(size=(10, len(classes), len(rois)))
-        table = roi_weights(draws, rois, classes, 0.02)
+        table, _ = region_tables(draws, rois, classes, 0.02)
         figure = folder / f"{len(classes)}.png"
         times[f"brain figure of {len(classes)} classes"] = seconds(partial(plot_regions, table, image, classes, figure))
     return times

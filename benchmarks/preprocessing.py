@@ -35,22 +35,21 @@ from scipy.ndimage import map_coordinates
 from benchmarks.registration import AFFINE, SETTINGS, affine_alone, normalised
 from bolt.atlases.image import load_atlas
 from bolt.config import Simulate, load_denoise, load_registration
-from bolt.config.derivatives import anatomical_names
+from bolt.config.layout import anatomical_names
 from bolt.datasets.phantom.dataset import simulate
 from bolt.io.files import read_json, write_json, write_table
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_bold
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import read_motion
-from bolt.preprocess.functional.resample import resample
+from bolt.preprocess.functional.motion import resample
 from bolt.preprocess.functional.timing import read_slice_times, slice_timed
 from bolt.preprocess.functional.workflow import Output, functional_names, preprocess_functional
 from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
 from bolt.series.denoise import choose_confounds, clean
 from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate
-from bolt.truth.geometry import coregistration_error, correlation, normalisation_error, position_errors
-from bolt.truth.table import Truth
+from bolt.truth.table import Truth, coregistration_error, correlation, normalisation_error, position_errors
 
 ATLAS = "dosenbach160"
 SERIES = "ROI series, r"
@@ -242,8 +241,8 @@ class Evidence:
                 names = anatomical_names(prefix, PHANTOM_SPACE)
                 transform = self.anat(subject, registration) / names["forward"]
             errors.append(normalisation_error(self.truth(subject, self.first).places, grey, transform))
-        null = float(np.median([error.nothing for error in errors]))
-        values = [error.found for error in errors]
+        null = float(np.median([nothing for _, _, nothing in errors]))
+        values = [found for found, _, _ in errors]
         return Row("normalisation error over grey matter", values, "mm", registration=registration, null=null)
 
     def motion(self, scan: str, registration: str) -> list[Row]:

@@ -35,14 +35,14 @@ CASES = ("testing:1", "testing:2", "fast:1", "fast:2", "precise:1", "precise:2",
 ATLASES = ("schaefer400", "aal116")
 PAIR = "fast"
 STEPS = {
-    "Conform": "conform, N4",
-    "BrainMask": "brain",
-    "Tissues": "tissues",
-    "Normalise": "normalisation",
-    "Reference": "reference",
-    "HeadMotion": "motion",
-    "Coregister": "coregistration",
-    "Resample": "resampling, confounds",
+    "conform": "conform, N4",
+    "extract_brain": "brain",
+    "segment": "tissues",
+    "refine": "normalisation",
+    "make_reference": "reference",
+    "estimate_motion": "motion",
+    "coregister": "coregistration",
+    "resample_bold": "resampling, confounds",
 }
 FUNCTIONS = {
     "anatomical_numbers": ("quality", "numbers"),
@@ -102,8 +102,8 @@ def subject(t1w: Path, bold: Path, templateflow: Path, registration: str, folder
     from bolt.series.parcellate import parcellate
 
     clock = Clock()
-    run = steps.Interface._run_interface
-    steps.Interface._run_interface = clock.around(run, lambda step, *_: STEPS[type(step).__name__])  # type: ignore[method-assign]
+    run = steps.Step._run_interface
+    steps.Step._run_interface = clock.around(run, lambda step, *_: STEPS[step.function.__name__])  # type: ignore[method-assign]
     modules = {"quality": quality, "pictures": pictures}
     for name, (module, stage) in FUNCTIONS.items():
         setattr(modules[module], name, clock.around(getattr(modules[module], name), stage))

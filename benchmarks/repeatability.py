@@ -20,7 +20,7 @@ import nibabel as nib
 import numpy as np
 
 from benchmarks.coregistration import SCAN, SPACE, SUBJECT, TR
-from bolt.config.derivatives import anatomical_names
+from bolt.config.layout import anatomical_names
 
 NAMES = anatomical_names(f"{SUBJECT}_", SPACE)
 ONLY_NORMALISATION = ("forward", "inverse", "warped", "deep")

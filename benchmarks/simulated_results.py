@@ -20,22 +20,22 @@ from bolt.config import ROOT, load_config, load_dataset, load_denoise
 from bolt.config.layout import Layout, ModelRun, folder_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
+from bolt.evaluate.classes import METRICS
 from bolt.explain.landmarks import (
     CONTROLS,
     LANDMARK_COLUMNS,
-    METRIC_COLUMNS,
+    LEVELS,
     SUBSET_COLUMNS,
     TEST_COLUMNS,
     landmark_tests,
     with_means,
 )
 from bolt.explain.regions import write_regions
-from bolt.explain.token_regression import LEVELS
 from bolt.explain.weights import SIGN_CONTROLS, write_controls, write_importance
 from bolt.folds.splits import make_folds
 from bolt.io.files import read_table, read_yaml, write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.sections.images import PICTURES
+from bolt.report.html import all_words
 from tests.fake_bids import write_bids
 
 ATLAS = "dosenbach160"
@@ -106,7 +106,7 @@ def _write_preprocessed(layout: Layout, scan: Any, random: np.random.Generator) 
     _write_json({"Methods": [METHODS]}, functional / f"{name}_space-{layout.space}_boldref.json")
     figures = layout.derivatives / folder / "figures"
     figures.mkdir(exist_ok=True)
-    for picture in PICTURES:
+    for picture in all_words()["pictures"]:
         start = subject if picture.endswith("T1w") else name
         (figures / f"{start}_desc-{picture}.webp").touch()
 
@@ -176,7 +176,7 @@ def _write_explanation(out: Path, n_folds: int, random: np.random.Generator) -> 
         ("subsets", subsets, ["offset", "level"], SUBSET_COLUMNS),
     ):
         table = pd.DataFrame(rows)
-        table[list(METRIC_COLUMNS)] = random.uniform(0.5, 0.7, (len(table), len(METRIC_COLUMNS)))
+        table[list(METRICS)] = random.uniform(0.5, 0.7, (len(table), len(METRICS)))
         write_table(with_means(table, keys)[list(columns)], out / f"{name}.tsv", columns)
         tables.append(table)
     write_table(landmark_tests(*tables, ratio=1 / (n_folds - 1)), out / "landmark_tests.tsv", TEST_COLUMNS)

@@ -12,11 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bolt.api.estimators import BolTClassifier, BolTRegressor, estimator
-    from bolt.api.functions import compare_with_chance, parcellate, plot_importance, simulate
-    from bolt.api.loading import load
-    from bolt.api.splits import check_leaks
     from bolt.io.series_files import read_series
+    from bolt.share.estimators import BolTClassifier, BolTRegressor, estimator
+    from bolt.share.functions import check_leaks, compare_with_chance, parcellate, plot_importance, simulate
+    from bolt.share.models import load
 
 __all__ = [
     "BolTClassifier", "BolTRegressor", "check_leaks", "compare_with_chance", "estimator", "load", "parcellate",
@@ -28,18 +27,18 @@ BEGUN = time.monotonic()
 """When this process began, as nearly as it knows: the start of a job's duration."""
 
 _MODULES = {
-    "BolTClassifier": "api.estimators",
-    "BolTRegressor": "api.estimators",
-    "check_leaks": "api.splits",
-    "compare_with_chance": "api.functions",
-    "estimator": "api.estimators",
+    "BolTClassifier": "share.estimators",
+    "BolTRegressor": "share.estimators",
+    "check_leaks": "share.functions",
+    "compare_with_chance": "share.functions",
+    "estimator": "share.estimators",
     "explain": "explain",  # rooms of the package, which can be called
     "folds": "folds",
-    "load": "api.loading",
-    "parcellate": "api.functions",
-    "plot_importance": "api.functions",
+    "load": "share.models",
+    "parcellate": "share.functions",
+    "plot_importance": "share.functions",
     "read_series": "io.series_files",
-    "simulate": "api.functions",
+    "simulate": "share.functions",
 }
 
 

@@ -12,6 +12,14 @@ from bolt.datasets.abide import RATERS
 LABELS = {1: "autism", 2: "control"}  # DX_GROUP
 
 
+def published(source: Path, n_scans: int | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Series by scan, of every site its share of about this many (None: all), and the values of the ROIs."""
+    packed = dict(np.load(source / "cc200_nofilt_noglobal_871.npz"))  # each access to the archive unpacks it anew
+    names, ends = [str(name) for name in packed["file_id"]], packed["offsets"]
+    chosen = range(0, len(names), 1 if n_scans is None else max(1, len(names) // n_scans))
+    return {names[i]: packed["data"][ends[i] : ends[i + 1]] for i in chosen}, packed["roi_labels"]
+
+
 def write_series(source: Path, folder: Path, n_scans: int | None = None) -> Path:
     """Write one .npy a scan and the table of scans into `folder`; returns the table.
 
@@ -22,21 +30,17 @@ def write_series(source: Path, folder: Path, n_scans: int | None = None) -> Path
     n_scans : int, optional
         Every site keeps its share of about this many scans; default: all.
     """
-    packed = dict(np.load(source / "cc200_nofilt_noglobal_871.npz"))  # each access to the archive unpacks it anew
     phenotypes = pd.read_csv(source / "Phenotypic_V1_0b_preprocessed1.csv").set_index("FILE_ID")
-    names = [str(name) for name in packed["file_id"]]
-    step = 1 if n_scans is None else max(1, len(names) // n_scans)
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for i in range(0, len(names), step):
-        about = phenotypes.loc[names[i]]
-        series = packed["data"][packed["offsets"][i] : packed["offsets"][i + 1]].astype(np.float32)
-        np.save(folder / f"{names[i]}.npy", series)
+    for name, series in published(source, n_scans)[0].items():
+        about = phenotypes.loc[name]
+        np.save(folder / f"{name}.npy", series.astype(np.float32))
         rows.append(
             {
-                "scan_id": names[i],
+                "scan_id": name,
                 "subject": str(about.SUB_ID),
-                "file": f"{names[i]}.npy",
+                "file": f"{name}.npy",
                 "diagnosis": LABELS[about.DX_GROUP],
                 "site": about.SITE_ID,
                 "age": about.AGE_AT_SCAN,
@@ -94,19 +98,15 @@ def write_bucket(source: Path, bucket: Path, n_scans: int | None = None) -> list
     list of str
         Names of the scans, sorted.
     """
-    packed = dict(np.load(source / "cc200_nofilt_noglobal_871.npz"))
     table = pd.read_csv(source / "Phenotypic_V1_0b_preprocessed1.csv", dtype=str)
-    names = [str(name) for name in packed["file_id"]]
-    step = 1 if n_scans is None else max(1, len(names) // n_scans)
-    chosen = range(0, len(names), step)
-    first_line = "\t".join(f"#{value}" for value in packed["roi_labels"])
-    for i in chosen:
-        path = bucket_path(bucket, names[i])
+    scans, values = published(source, n_scans)
+    first_line = "\t".join(f"#{value}" for value in values)
+    for name, series in scans.items():
+        path = bucket_path(bucket, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        series = packed["data"][packed["offsets"][i] : packed["offsets"][i + 1]].astype(float)
-        rows = ("\t".join(map("{:.6g}".format, row)) for row in series)
+        rows = ("\t".join(map("{:.6g}".format, row)) for row in series.astype(float))
         path.write_text("\n".join([first_line, *rows]) + "\n")
     if n_scans is not None:
-        table = table[table.FILE_ID.isin([names[i] for i in chosen])]
+        table = table[table.FILE_ID.isin(list(scans))]
     write_people(table, bucket / "Phenotypic_V1_0b_preprocessed1.csv")
-    return sorted(names[i] for i in chosen)
+    return sorted(scans)

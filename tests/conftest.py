@@ -31,7 +31,7 @@ LONGEST = (
     *("preprocess/anatomical/test_normalisation.py", "training/test_runner.py", "workflow/test_cluster.py"),
     *("report/test_browser.py", "report/pages/test_report.py", "preprocess/test_workflows.py"),
     *("workflow/test_conda.py", "models/test_window_attention.py", "explain/test_inner.py"),
-    *("preprocess/test_native.py", "datasets/test_phantom.py", "preprocess/quality/test_agreement.py"),
+    *("preprocess/test_native.py", "datasets/test_phantom.py", "preprocess/quality/test_compute.py"),
 )
 """Files that take longest."""
 

@@ -16,7 +16,7 @@ import nibabel as nib
 import numpy as np
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
-from bolt.datasets.hcp_files import VOLUMES
+from bolt.datasets.hcp import VOLUMES
 
 AFFINE = np.array([[-12.0, 0, 0, 90], [0, 12, 0, -126], [0, 0, 12, -72], [0, 0, 0, 1]])
 SHAPE = (16, 19, 16)

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -18,8 +19,8 @@ import pandas as pd
 import pytest
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
-from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
-from bolt.datasets import abide, fmriprep, index
+from bolt.config import Abide, Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
+from bolt.datasets import abide, fmriprep, hcp, index
 from bolt.datasets.participants import require_classes
 from bolt.evaluate.metrics import fold_predictions
 from bolt.folds.duplicates import handle_copies
@@ -30,8 +31,7 @@ from bolt.io.series_files import read_series
 from bolt.jobs.outcome import Outcome
 from bolt.series.cache import SeriesCache
 from bolt.series.cifti import match_greyordinates
-from bolt.series.gather import build_cache
-from bolt.series.joining import plan_joins
+from bolt.series.gather import build_cache, plan_joins
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
 from bolt.workflow.job import Job
@@ -63,6 +63,11 @@ def of(name: str):
         return make
 
     return register
+
+
+def each(make: Callable[[Path, Any], Said], made_of: dict[str, Any]) -> None:
+    """Cases that one maker makes, each of something else."""
+    MAKERS.update({name: lambda place, _, one=one: make(place, one) for name, one in made_of.items()})
 
 
 @pytest.mark.parametrize("case", DATA_CASES, ids=lambda case: case.input)
@@ -125,19 +130,19 @@ def downloaded(place: Path, content: bytes | None, address: str = "", drops: boo
         if drops:
             server.drops["/" + str(file.relative_to(place / "bucket"))] = [10] * 9
         keys = {"base": address or server.address, "derivative": "func_preproc"}
-        dataset = load_dataset("abide1_images").model_copy(update={"abide": abide_keys(keys)})
+        dataset = load_dataset("abide1_images").model_copy(update={"abide": Abide(**keys)})
         return worked(place, lambda: abide.download_scan("NYU_0050000", dataset, config), "download")
 
 
-def abide_keys(keys):
-    from bolt.config import Abide
-
-    return Abide(**keys)
-
-
-@of("file missing on the publisher's server")
-def _(place, patch):
-    return downloaded(place, None)
+each(
+    downloaded,
+    {
+        "file missing on the publisher's server": None,
+        "truncated file on the publisher's server": gzip.compress(b"image" * 1000)[:-9],
+        "HTML error page instead of NIfTI": b"<!DOCTYPE html><title>Please log in</title>",
+        "empty file": b"",
+    },
+)
 
 
 @of("file missing in a local copy of the publisher's files")
@@ -147,28 +152,11 @@ def _(place, patch):
 
 @of("download that breaks off repeatedly")
 def _(place, patch):
-    patch.setattr("bolt.download.http.time.sleep", lambda _: None)
+    patch.setattr("bolt.io.download.time.sleep", lambda _: None)
     return downloaded(place, gzip.compress(bytes(range(256)) * 9), drops=True)
 
 
-@of("truncated file on the publisher's server")
-def _(place, patch):
-    return downloaded(place, gzip.compress(b"image" * 1000)[:-9])
-
-
-@of("HTML error page instead of NIfTI")
-def _(place, patch):
-    return downloaded(place, b"<!DOCTYPE html><title>Please log in</title>")
-
-
-@of("empty file")
-def _(place, patch):
-    return downloaded(place, b"")
-
-
 def bucket_of_hcp(place, patch, secret):
-    from bolt.datasets import hcp
-
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         patch.delenv(name, raising=False)
     patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(place / "credentials"))
@@ -187,19 +175,13 @@ def bucket_of_hcp(place, patch, secret):
         return refused(lambda: hcp.download_table(dataset, config))
 
 
-@of("rejected credentials")
-def _(place, patch):
-    return bucket_of_hcp(place, patch, "wrong")
-
-
-@of("no credentials")
-def _(place, patch):
-    return bucket_of_hcp(place, patch, "")
+MAKERS["rejected credentials"] = lambda place, patch: bucket_of_hcp(place, patch, "wrong")
+MAKERS["no credentials"] = lambda place, patch: bucket_of_hcp(place, patch, "")
 
 
 @of("too little disk space for the downloads")
 def _(place, patch):
-    patch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 5e8)
+    patch.setattr("bolt.io.resource_errors.free_bytes", lambda folder: 5e8)
     return refused(lambda: check_download_space(Config(dataset="abide1_images"), load_dataset("abide1_images")))
 
 
@@ -213,11 +195,11 @@ def _(place, patch):
 
 
 # ---- images ----------------------------------------------------------------------------------------
-def raw(place: Path, spoil: Callable[[Path], object], minimum_volumes: int = 2, **keys: object) -> Said:
-    """Index eight subjects, of whom one image was spoilt."""
-    bids = write_bids(place / "bids")
+def raw(place: Path, spoil: Callable[[Path], object], minimum_volumes: int = 2) -> Said:
+    """Index four subjects, of whom one image was spoilt."""
+    bids = write_bids(place / "bids", 4)
     spoil(bold_path(bids, "sub-03"))
-    return indexed(about(bids, **keys), minimum_volumes=minimum_volumes)
+    return indexed(about(bids), minimum_volumes=minimum_volumes)
 
 
 def about(bids: Path, **keys: object) -> Dataset:
@@ -246,9 +228,37 @@ def brain() -> np.ndarray:
     return np.random.default_rng(0).normal(1000, 50, (*SHAPE, T))
 
 
-@of("web page instead of an image on disk")
-def _(place, patch):
-    return raw(place, lambda path: path.write_text("<html>moved</html>"))
+def cut_plain(path: Path) -> None:
+    plain = gzip.decompress(path.read_bytes())
+    path.unlink()
+    path.with_suffix("").write_bytes(plain[:-100])
+
+
+def silent(path: Path) -> None:
+    sidecar(path, '{"TaskName": "rest"}')
+    save_bold(path, np.ones((4, 4, 4, 30), np.int16), tr=0)
+
+
+PHASE = "sub-03_task-rest_part-phase_bold.nii.gz"
+SIDECAR, FAR = "sub-03_task-rest_bold.json", "../.git/annex/x.json"
+each(
+    raw,
+    {
+        "web page instead of an image on disk": lambda path: path.write_text("<html>moved</html>"),
+        "truncated image (uncompressed)": cut_plain,
+        "image with the wrong shape": lambda path: save_bold(path, np.ones((4, 4, 4), np.int16)),
+        "phase image beside the magnitude": lambda path: shutil.copy(path, path.with_name(PHASE)),
+        "volumes at unequal intervals (VolumeTiming)": lambda path: sidecar(path, '{"VolumeTiming": [0, 4, 9]}'),
+        "TR differing by more than 1 % between header and sidecar": lambda path: sidecar(
+            path, '{"RepetitionTime": 1.5}'
+        ),
+        "no TR": silent,
+        "TR that is not a number": lambda path: sidecar(path, '{"RepetitionTime": "2 s"}'),
+        "sidecar that is not JSON": lambda path: sidecar(path, '{"RepetitionTime": 2.0, "Task'),
+        "broken link to a sidecar (DataLad)": lambda path: path.parents[1].joinpath(SIDECAR).symlink_to(FAR),
+        "subject without an image": lambda path: [file.unlink() for file in path.parent.iterdir()],
+    },
+)
 
 
 @of("truncated image (compressed)")
@@ -257,21 +267,6 @@ def _(place, patch):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
     return averaged(place, brain(), patch=cut)
-
-
-@of("truncated image (uncompressed)")
-def _(place, patch):
-    def cut(path):
-        plain = gzip.decompress(path.read_bytes())
-        path.unlink()
-        path.with_suffix("").write_bytes(plain[:-100])
-
-    return raw(place, cut)
-
-
-@of("image with the wrong shape")
-def _(place, patch):
-    return raw(place, lambda path: save_bold(path, np.ones((4, 4, 4), np.int16)))
 
 
 @of("scan shorter than a model needs")
@@ -286,9 +281,14 @@ def _(place, patch):
     return indexed(load_dataset("hcp_rest").model_copy(update=keys), Config(dataset="hcp_rest"))
 
 
-@of("image whose name declares another space")
-def _(place, patch):
-    return averaged(place, brain(), space="MNI152NLin2009cAsym")
+each(
+    lambda place, keys: averaged(place, brain(), **keys),
+    {
+        "image whose name declares another space": {"space": "MNI152NLin2009cAsym"},
+        "image that may not be in the atlas's space": {"name": "bold.nii.gz"},
+        "TR conflict with `tr_conflict: sidecar`": {"tr": 1.5},  # what the index has taken
+    },
+)
 
 
 def with_header(place: Path, change: Callable[[nib.Nifti1Image], None], name: str = NAME) -> Said:
@@ -302,11 +302,6 @@ def with_header(place: Path, change: Callable[[nib.Nifti1Image], None], name: st
 @of("MNI image whose name declares no space")
 def _(place, patch):
     return with_header(place, lambda image: image.set_sform(AFFINE, 4), name="bold.nii.gz")
-
-
-@of("image that may not be in the atlas's space")
-def _(place, patch):
-    return averaged(place, brain(), name="bold.nii.gz")
 
 
 @of("preprocessed image without an orientation")
@@ -330,11 +325,21 @@ def _(place, patch):
     return with_header(place, part)
 
 
-@of("preprocessed image with volumes of zeros")
-def _(place, patch):
+def spoilt(place: Path, odd: tuple[Any, float]) -> Said:
+    where, value = odd
     data = brain()
-    data[..., -2:] = 0
+    data[where] = value
     return averaged(place, data)
+
+
+each(
+    spoilt,
+    {
+        "preprocessed image with volumes of zeros": (np.s_[..., -2:], 0),
+        "NaN volumes": (np.s_[..., 3:5], np.nan),
+        "all-zero image": (..., 0),
+    },
+)
 
 
 @of("value that no scanner makes")
@@ -364,14 +369,19 @@ def _(place, patch):
     return worked(place, lambda: parcellate(path, [make_atlas()], **options))
 
 
-def derivatives(place: Path, **description: object) -> Said:
-    (place / "dataset_description.json").write_text(json.dumps({"Name": "f", "BIDSVersion": "1.10.0"} | description))
+def derivatives(place: Path, made_by: object) -> Said:
+    description = {"Name": "f", "BIDSVersion": "1.10.0", "GeneratedBy": made_by}
+    (place / "dataset_description.json").write_text(json.dumps(description))
     return refused(lambda: fmriprep.scans(about(place, source="fmriprep"), RAW))
 
 
-@of("no image in the requested space (fMRIPrep)")
-def _(place, patch):
-    return derivatives(place, GeneratedBy=[{"Name": "fMRIPrep"}])
+each(
+    derivatives,
+    {
+        "no image in the requested space (fMRIPrep)": [{"Name": "fMRIPrep"}],
+        "dataset_description.json that is none": {"Name": "fMRIPrep"},
+    },
+)
 
 
 @of("fMRIPrep output taken for raw data")
@@ -381,11 +391,6 @@ def _(place, patch):
     (bids / "dataset_description.json").write_text('{"Name": "f"}')
     assert len(fmriprep.scans(about(bids, source="fmriprep"), RAW)) == 2
     return refused(lambda: index(RAW, about(bids)))
-
-
-@of("dataset_description.json that is none")
-def _(place, patch):
-    return derivatives(place, GeneratedBy={"Name": "fMRIPrep"})
 
 
 @of("raw dataset with sourcedata/, code/, derivatives/, or files named in .bidsignore")
@@ -402,16 +407,6 @@ def _(place, patch):
     return "used", "only the other files in folders of subjects are read"
 
 
-@of("phase image beside the magnitude")
-def _(place, patch):
-    return raw(place, lambda path: shutil.copy(path, path.with_name("sub-03_task-rest_part-phase_bold.nii.gz")))
-
-
-@of("volumes at unequal intervals (VolumeTiming)")
-def _(place, patch):
-    return raw(place, lambda path: sidecar(path, '{"VolumeTiming": [0, 4, 9]}'))
-
-
 @of("atlas in another space")
 def _(place, patch):
     config = Config(dataset="fake", atlases=["aal116"], preprocess={"space": "MNI152NLin2009aSym"})
@@ -424,108 +419,61 @@ def _(place, patch):
     return averaged(place, brain(), mask=place / "mask.nii.gz")
 
 
-@of("TR differing by more than 1 % between header and sidecar")
-def _(place, patch):
-    return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 1.5, "TaskName": "rest"}'))
-
-
-@of("TR conflict with `tr_conflict: sidecar`")
-def _(place, patch):
-    return averaged(place, brain(), tr=1.5)  # what the index has taken
-
-
-@of("no TR")
-def _(place, patch):
-    def silent(path):
-        sidecar(path, '{"TaskName": "rest"}')
-        save_bold(path, np.ones((4, 4, 4, 30), np.int16), tr=0)
-
-    return raw(place, silent)
-
-
-@of("TR that is not a number")
-def _(place, patch):
-    return raw(place, lambda path: sidecar(path, '{"RepetitionTime": "2 s", "TaskName": "rest"}'))
-
-
-@of("sidecar that is not JSON")
-def _(place, patch):
-    return raw(place, lambda path: sidecar(path, '{"RepetitionTime": 2.0, "Task'))
-
-
-@of("broken link to a sidecar (DataLad)")
-def _(place, patch):
-    return raw(place, lambda path: (path.parents[1] / "sub-03_task-rest_bold.json").symlink_to("../.git/annex/x.json"))
-
-
-@of("NaN volumes")
-def _(place, patch):
-    data = brain()
-    data[..., 3:5] = np.nan
-    return averaged(place, data)
-
-
 @of("NaN voxels")
 def _(place, patch):
-    data = brain()
-    data[2, 3, 3, 4] = np.nan
-    averaged(place, data)
+    spoilt(place, ((2, 3, 3, 4), np.nan))
     shutil.copy(place / "odd_atlas-cubes_timeseries.npy", place / "odd.npy")
     shutil.copy(place / "odd_atlas-cubes_coverage.tsv", place / "odd_coverage.tsv")
     return cached(place, {"fine": numbers(), "odd": numbers()})
 
 
-@of("all-zero image")
-def _(place, patch):
-    return averaged(place, np.zeros((*SHAPE, T)))
-
-
 def one_roi_of_zeros(place: Path, policy: str) -> Said:
-    data = brain()
-    data[1:4] = 0
-    averaged(place, data)
+    spoilt(place, (slice(1, 4), 0))
     shutil.copy(place / "odd_atlas-cubes_timeseries.npy", place / "odd.npy")
     return cached(place, {"fine": numbers(), "odd": numbers()}, policy)
 
 
-@of("all-zero ROI in an image")
-def _(place, patch):
-    return one_roi_of_zeros(place, "zero")
-
-
-@of("all-zero ROI with `uncovered: drop-scan`")
-def _(place, patch):
-    return one_roi_of_zeros(place, "drop-scan")
-
-
-@of("subject without an image")
-def _(place, patch):
-    return raw(place, lambda path: [file.unlink() for file in path.parent.iterdir()])
+each(one_roi_of_zeros, {"all-zero ROI in an image": "zero", "all-zero ROI with `uncovered: drop-scan`": "drop-scan"})
 
 
 # ---- ready series ----------------------------------------------------------------------------------
-@of("all-zero ROI in a ready series")
-def _(place, patch):
+def with_value(where: tuple[Any, int], value: float) -> np.ndarray:
     odd = numbers()
-    odd[:, 1] = 0
-    return cached(place, {"fine": numbers(), "odd": odd})
+    odd[where] = value
+    return odd
 
 
-@of("NaN in a ready series")
-def _(place, patch):
-    odd = numbers()
-    odd[2, 1] = np.nan
-    return cached(place, {"fine": numbers(), "odd": odd})
+each(
+    lambda place, odd: cached(place, {"fine": numbers(), "odd": odd}),
+    {
+        "all-zero ROI in a ready series": with_value((slice(None), 1), 0),
+        "NaN in a ready series": with_value((2, 1), np.nan),
+        "series from another atlas": numbers(5),
+        "transposed series": numbers().T,
+    },
+)
 
 
-def one_file(place: Path, name: str, write: Callable[[Path], object]) -> Said:
+def one_file(place: Path, made: tuple[str, Callable[[Path], object]]) -> Said:
+    name, write = made
     write(place / name)
     return worked(place, lambda: read_series(place / name))
 
 
-@of("ready series with an index column")
-def _(place, patch):
-    return one_file(place, "a.csv", lambda path: pd.DataFrame(numbers()).to_csv(path))
+each(
+    one_file,
+    {
+        "ready series with an index column": ("a.csv", lambda path: pd.DataFrame(numbers()).to_csv(path)),
+        "ready series without any that varies": ("a.npy", lambda path: np.save(path, np.ones((T, 3)))),
+        "archive named .npy": ("a.npy", lambda path: np.savez(path.open("wb"), numbers())),
+        "several tables in one ready series": (
+            "a.csv",
+            lambda path: path.write_text(2 * pd.DataFrame(numbers()).to_csv(index=False)),
+        ),
+        "ready series that was deleted": ("a.npy", lambda path: None),
+        "CIFTI series over frequencies": ("a.ptseries.nii", lambda path: ptseries(path, axis=seconds(unit="HERTZ"))),
+    },
+)
 
 
 @of("ready series with a column name that is a number")
@@ -535,51 +483,15 @@ def _(place, patch):
     return "used", "the row is skipped if the names are 0, 1, 2 …"
 
 
-@of("ready series without any that varies")
-def _(place, patch):
-    return one_file(place, "a.npy", lambda path: np.save(path, np.ones((T, 3))))
-
-
-@of("archive named .npy")
-def _(place, patch):
-    return one_file(place, "a.npy", lambda path: np.savez(path.open("wb"), numbers()))
-
-
-@of("several tables in one ready series")
-def _(place, patch):
-    table = pd.DataFrame(numbers()).to_csv(index=False)
-    return one_file(place, "a.csv", lambda path: path.write_text(2 * table))
-
-
-@of("ready series that was deleted")
-def _(place, patch):
-    return one_file(place, "a.npy", lambda path: None)
-
-
 @of("ready series with other ROI names than the atlas (CIFTI, XCP-D)")
 def _(place, patch):
     ptseries(place / "a.ptseries.nii")
     return worked(place, lambda: read_series(place / "a.ptseries.nii", names=[*PARCELS[:3], "Caudate"]))
 
 
-@of("CIFTI series over frequencies")
-def _(place, patch):
-    return one_file(place, "a.ptseries.nii", lambda path: ptseries(path, axis=seconds(unit="HERTZ")))
-
-
 @of("dense series and labels on different surfaces")
 def _(place, patch):
     return refused(lambda: match_greyordinates(greyordinates(n=50), greyordinates(), "a.dtseries.nii"))
-
-
-@of("series from another atlas")
-def _(place, patch):
-    return cached(place, {"fine": numbers(), "odd": numbers(5)})
-
-
-@of("transposed series")
-def _(place, patch):
-    return cached(place, {"fine": numbers(), "odd": numbers().T})
 
 
 def table_of_series(place: Path, **columns: list[str]) -> Dataset:
@@ -592,24 +504,47 @@ def table_of_series(place: Path, **columns: list[str]) -> Dataset:
 
 
 # ---- subjects and labels ---------------------------------------------------------------------------
-def participants(place: Path, change: Callable[[list[str]], object], **keys: object) -> Dataset:
-    bids = write_bids(place / "bids")
+def participants(place: Path, change: Callable[[list[str]], object] | None = None, **keys: object) -> Dataset:
+    bids = write_bids(place / "bids", 4)
     rows = (bids / "participants.tsv").read_text().splitlines()
-    change(rows)
+    if change:
+        change(rows)
     (bids / "participants.tsv").write_text("\n".join(rows) + "\n")
     return about(bids, **keys)
 
 
-@of("duplicate subject")
-def _(place, patch):
-    dataset = participants(place, lambda rows: rows.append(rows[1].replace("control", "patient")))
-    return refused(lambda: index(RAW, dataset))
+def replaced(row: int, old: str, new: str) -> Callable[[list[str]], None]:
+    def change(rows: list[str]) -> None:
+        rows[row] = rows[row].replace(old, new)
+
+    return change
 
 
-@of("duplicate scan name")
-def _(place, patch):
-    dataset = table_of_series(place, scan_id=["x", "x", "y", "z"])
-    return refused(lambda: index(RAW, dataset))
+each(
+    lambda place, change: indexed(participants(place, change)),
+    {
+        "subject without a row in the table": lambda rows: rows.pop(3),
+        "no label": replaced(3, "control", "n/a"),
+        "label outside the declared classes": replaced(3, "control", "carer"),
+        "missing value written as NA, N/A, NaN, -, -9999 …": replaced(1, "control", "-9999"),
+    },
+)
+each(
+    lambda place, change: refused(lambda: index(RAW, participants(place, change))),
+    {
+        "duplicate subject": lambda rows: rows.append(rows[1].replace("control", "patient")),
+        "two columns of one name": replaced(0, "sex", "age"),
+        "rows with more cells than the header": lambda rows: rows.extend([f"{rows.pop(1)}\tx" for _ in rows[1:]]),
+        "row without a name of the subject": lambda rows: rows.append("n/a" + rows[1][len("sub-01") :]),
+    },
+)
+each(
+    lambda place, columns: refused(lambda: index(RAW, table_of_series(place, **columns))),
+    {
+        "duplicate scan name": {"scan_id": ["x", "x", "y", "z"]},
+        "subject with two families or sexes": {"sex": ["F", "M", "F", "F"]},
+    },
+)
 
 
 @of("one recording under two people or labels")
@@ -620,20 +555,19 @@ def _(place, patch):
     return refused(lambda: make_folds(scans, Config(dataset="x", folds={"outer": 3}).folds, copies))
 
 
-def copies(labels: list[str]) -> Said:
+def copies(_: Path, labels: list[str]) -> Said:
     scans = pd.DataFrame({"scan_id": ["a", "b"], "subject": ["a", "b"], "label": labels})
     excluded, _ = handle_copies(scans, {"series": pd.Series("one recording", ["a", "b"])}, "exclude")
     return "excluded", excluded.reason.iloc[-1]
 
 
-@of("one recording twice, with `folds: duplicates: exclude`")
-def _(place, patch):
-    return copies(["0", "0"])
-
-
-@of("one recording with two labels, with `folds: duplicates: exclude`")
-def _(place, patch):
-    return copies(["0", "1"])
+each(
+    copies,
+    {
+        "one recording twice, with `folds: duplicates: exclude`": ["0", "0"],
+        "one recording with two labels, with `folds: duplicates: exclude`": ["0", "1"],
+    },
+)
 
 
 @of("scans of a person to be joined, with different TR")
@@ -643,53 +577,28 @@ def _(place, patch):
     return "excluded", plan_joins(scans, [0, 1], "session")[1][0][2]
 
 
-@of("subject with two families or sexes")
-def _(place, patch):
-    return refused(lambda: index(RAW, table_of_series(place, sex=["F", "M", "F", "F"])))
-
-
-@of("subject without a row in the table")
-def _(place, patch):
-    return indexed(participants(place, lambda rows: rows.pop(3)))
-
-
-@of("no label")
-def _(place, patch):
-    return indexed(participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("control", "n/a"))))
-
-
-@of("label outside the declared classes")
-def _(place, patch):
-    return indexed(participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("control", "carer"))))
-
-
 @of("non-numeric label where a number is expected")
 def _(place, patch):
-    old = participants(place, lambda rows: rows.__setitem__(3, rows[3].replace("\t22\t", "\told\t")), label="age")
+    old = participants(place, replaced(3, "\t22\t", "\told\t"), label="age")
     return indexed(old.model_copy(update={"classes": None}))
 
 
 @of("declared class without a scan")
 def _(place, patch):
-    dataset = participants(place, lambda rows: None, classes=["control", "patient", "carer"])
+    dataset = participants(place, classes=["control", "patient", "carer"])
     return refused(lambda: require_classes(index(RAW, dataset), dataset, place / "scans.tsv"))
 
 
 @of("table without the label column")
 def _(place, patch):
-    return refused(lambda: index(RAW, participants(place, lambda rows: None, label="dx")))
+    return refused(lambda: index(RAW, participants(place, label="dx")))
 
 
 @of("the same value of the label for everybody")
 def _(place, patch):
-    dataset = participants(place, lambda rows: None, classes=None, label="age")
+    dataset = participants(place, classes=None, label="age")
     scans = index(RAW, dataset).assign(label="40")
     return refused(lambda: require_classes(scans, dataset, "scans.tsv"))
-
-
-@of("missing value written as NA, N/A, NaN, -, -9999 …")
-def _(place, patch):
-    return indexed(participants(place, lambda rows: rows.__setitem__(1, rows[1].replace("control", "-9999"))))
 
 
 @of("the numbers 1 and 1.0")
@@ -707,13 +616,13 @@ def _(place, patch):
 
 @of("names of subjects and folders that differ in zeros")
 def _(place, patch):
-    dataset = participants(place, lambda rows: rows.__setitem__(1, rows[1].replace("sub-01", "1")))
+    dataset = participants(place, replaced(1, "sub-01", "1"))
     return told(lambda: index(RAW, dataset))
 
 
 @of("table that is neither UTF-8 nor UTF-16")
 def _(place, patch):
-    dataset = participants(place, lambda rows: None)
+    dataset = participants(place)
     table = dataset.path / "participants.tsv"
     table.write_bytes(table.read_bytes().replace(b"\tA\t", "\tKöln\t".encode("latin-1")))
     return refused(lambda: index(RAW, dataset))
@@ -733,24 +642,6 @@ def _(place, patch):
     return indexed(about(place / "t.tsv", source="series"))
 
 
-@of("two columns of one name")
-def _(place, patch):
-    dataset = participants(place, lambda rows: rows.__setitem__(0, rows[0].replace("sex", "age")))
-    return refused(lambda: index(RAW, dataset))
-
-
-@of("rows with more cells than the header")
-def _(place, patch):
-    dataset = participants(place, lambda rows: rows.__setitem__(slice(1, None), [f"{row}\tx" for row in rows[1:]]))
-    return refused(lambda: index(RAW, dataset))
-
-
-@of("row without a name of the subject")
-def _(place, patch):
-    dataset = participants(place, lambda rows: rows.append("n/a" + rows[1][len("sub-01") :]))
-    return refused(lambda: index(RAW, dataset))
-
-
 def told(act: Callable[[], object]) -> Said:
     """Return what the log says of input that is used."""
     stream = io.StringIO()
@@ -765,21 +656,13 @@ def told(act: Callable[[], object]) -> Said:
 
 @of("age that is no number")
 def _(place, patch):
-    column = participants(place / "a", lambda rows: None).path / "participants.tsv"
-    position = column.read_text().splitlines()[0].split("\t").index("age")
-
-    def old(rows: list[str]) -> None:
-        cells = rows[1].split("\t")
-        cells[position] = "old"
-        rows[1] = "\t".join(cells)
-
-    dataset = participants(place / "b", old, age="age")
+    dataset = participants(place, replaced(1, "\t20\t", "\told\t"), age="age")
     return told(lambda: index(RAW, dataset))
 
 
 @of("column that the dataset's file does not name")
 def _(place, patch):
-    dataset = participants(place, lambda rows: None)
+    dataset = participants(place)
     return told(lambda: index(RAW, dataset))
 
 

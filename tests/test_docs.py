@@ -70,8 +70,9 @@ def test_every_command_exists_with_its_options(page, capsys):
 
 
 def test_the_python_page_runs(tmp_path, monkeypatch):
-    """With few short scans of few ROIs."""
+    """With few short scans of few ROIs, a small model and two folds."""
     monkeypatch.chdir(tmp_path)
+    smaller = {"epochs=20": "epochs=1, n_blocks=1", '"bolt_small")': '"bolt_small", epochs=1)', "KFold(5)": "KFold(2)"}
     random = np.random.default_rng(0)
     scans = [random.standard_normal((40, 8)).astype(np.float32) for _ in range(20)]
     paths = [f"{number}.npy" for number in range(20)]
@@ -80,7 +81,9 @@ def test_the_python_page_runs(tmp_path, monkeypatch):
     y, subjects = np.array(["a", "b"] * 10), np.arange(20).astype(str)
     names = {"paths": paths, "y": y, "subjects": subjects, "new": scans[:4], "y_new": y[:4]}
     for block in blocks("python.md", "python"):
-        exec(block.replace("epochs=20", "epochs=1").replace('"bolt_small")', '"bolt_small", epochs=1)'), names)
+        for words, fewer in smaller.items():
+            block = block.replace(words, fewer)
+        exec(block, names)
     assert names["clf"].classes_.tolist() == ["a", "b"]
 
 

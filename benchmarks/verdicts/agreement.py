@@ -22,16 +22,14 @@ from benchmarks.verdicts.simulation import Said, Simulation
 from bolt.config import Faithfulness
 from bolt.config.layout import ModelRun
 from bolt.explain.relevance import importance
-from bolt.explain.trust.agreement import Refits
 from bolt.explain.trust.faithfulness import summarise
 from bolt.explain.trust.perturb import scan_curves
 from bolt.explain.trust.similarity import position_curves
-from bolt.explain.trust.stability import write_stability
+from bolt.explain.trust.stability import Refits, write_stability
 from bolt.explain.weights import write_importance
 from bolt.io.files import read_table, write_status
 from bolt.models.bolt import BolT
-from bolt.report.sections.explanation.measures import MEASURES, SUPPORTED
-from bolt.report.sections.explanation.questions import NOT_TESTED, Evidence, ask
+from bolt.report.sections.verdicts import MEASURES, NOT_TESTED, SUPPORTED, Evidence, ask
 
 Array = np.ndarray
 Choice = Callable[[np.random.Generator, Array, Array, Array], Array]

@@ -24,7 +24,7 @@ from bolt.config.layout import ModelRun
 from bolt.evaluate.classes import scores
 from bolt.evaluate.metrics import fold_predictions, write_metrics
 from bolt.explain.importance import explain_fold
-from bolt.explain.landmarks import write_landmarks
+from bolt.explain.landmarks import landmark_regression, write_landmarks
 from bolt.explain.regions import write_regions
 from bolt.explain.trust.faithfulness import write_faithfulness
 from bolt.explain.trust.permuted import train_permuted
@@ -33,7 +33,7 @@ from bolt.explain.trust.sanity import write_sanity
 from bolt.explain.trust.similarity import GONE
 from bolt.explain.trust.stability import write_stability
 from bolt.io.files import read_json, read_table, write_json, write_status
-from bolt.report.sections.explanation.questions import NOT_TESTED, Evidence, ask
+from bolt.report.sections.verdicts import NOT_TESTED, Evidence, ask
 from bolt.series.cache import SeriesCache
 from bolt.training.outputs import Training
 from bolt.training.runner import train_fold, train_folds
@@ -94,7 +94,7 @@ def explain(folder: Path, seed: int, strength: float) -> ModelRun:
     _other_models(run, table, data)
     write_metrics(run.folder, CLASSES, numbers, run.folder)
     settings = {"tokens": TOKENS, "random_draws": 10, "offsets": 20, "seed": seed}
-    write_landmarks(cache, run.folder, numbers, CLASSES, run.explanation, **settings)
+    write_landmarks(landmark_regression(cache, run.folder, numbers, CLASSES, **settings), run.explanation)
     write_regions(run.explanation / "coefficients.npy", cache.rois, CLASSES, None, run.explanation, fraction=0.1)
     write_stability(cache, run, [seed], numbers, CLASSES, fraction=0.1, tokens=TOKENS, permutations=99)
     write_sanity(cache, run, numbers, CHECKS, "cpu", [run.retrained])

@@ -21,17 +21,22 @@ from scipy.ndimage import gaussian_filter1d
 from benchmarks.verdicts.simulation import Said, Simulation
 from bolt.config import Model, Sanity, Training
 from bolt.config.layout import ModelRun
-from bolt.explain.courses import alignment
-from bolt.explain.importance import explain_fold, importance_of, load_bolt
+from bolt.explain.importance import DRAWS, explain_fold, fresh_model, importance_of, load_bolt
+from bolt.explain.tasks import alignment
 from bolt.explain.trust.permuted import train_permuted
-from bolt.explain.trust.relative import relative_to_untrained
-from bolt.explain.trust.sanity import DRAWS, fresh_model, write_sanity
-from bolt.explain.trust.sanity_outcome import RETRAINED, summary
-from bolt.explain.trust.similarity import GONE, correlations, ranked, without_position
+from bolt.explain.trust.sanity import write_sanity
+from bolt.explain.trust.similarity import (
+    GONE,
+    RETRAINED,
+    correlations,
+    ranked,
+    relative_to_untrained,
+    summary,
+    without_position,
+)
 from bolt.io.files import read_table
-from bolt.report.sections.explanation.measures import MEASURES
-from bolt.report.sections.explanation.measures import sanity as judge
-from bolt.report.sections.explanation.questions import NOT_TESTED, SUPPORTED, questions
+from bolt.report.sections.verdicts import MEASURES, NOT_TESTED, SUPPORTED, questions
+from bolt.report.sections.verdicts import sanity as judge
 from bolt.series.cache import SeriesCache
 from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split

@@ -2,7 +2,11 @@
 
 An atlas is a folder with `atlas.yaml` (the keys of `AtlasFile`) and `labels.tsv`. Its image may differ between spaces.
 A family is a folder with one `atlas.yaml` for several atlases: `members` gives each its fields, which fill the braces
-in the other keys.
+in the other keys. A BIDS atlas, `atlas-<label>…_dseg.nii.gz` (or `_probseg`) with `_dseg.tsv`, is described as if by
+`atlas.yaml`.
+
+Between template spaces, TemplateFlow's ``tpl-<target>/tpl-<target>_from-<source>_mode-image_xfm.h5`` resamples images
+in the source space onto the target's grid, so it maps points of the target to points of the source.
 """
 
 from __future__ import annotations
@@ -10,22 +14,90 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bolt.atlases.bids import describe_bids_atlas, folder_of, is_bids_atlas
-from bolt.atlases.keys import AtlasFile
-from bolt.config import ROOT, nearest, parse
+from pydantic import Field, model_validator
+
+from bolt.config import ROOT, Keys, nearest, parse
+from bolt.io.bids import atlas_images, atlas_name, entities_of, is_image, stem_of, table_of
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_yaml, sha256
+from bolt.io.files import read_json, read_yaml, sha256
 from bolt.io.places import folder_for_downloads
 
 ATLASES = ROOT / "atlases"
 ATLAS_DIR = "BOLT_ATLAS_DIR"
 FETCH = "fetch it (bolt run, predict and parcellate: --fetch; snakemake: the target 'resources')"
 """What to do about a file that can be downloaded."""
+PREFERRED = ("02", "2")
+"""`res-` of the images of a BIDS atlas that are taken if there are several of one space."""
+TEMPLATEFLOW = "https://templateflow.s3.amazonaws.com"
+MD5 = {
+    ("MNI152NLin6Asym", "MNI152NLin2009cAsym"): "1f9b29f2d5cb898cc97243fe92ee9304",
+    ("MNI152NLin2009cAsym", "MNI152NLin6Asym"): "b7130989291ddb85642e19940aaec4c1",
+}
+"""Checksums that TemplateFlow states of its transforms, by source and target."""
+
+
+class AtlasImage(Keys):
+    """An image of an atlas."""
+
+    file: str | None = Field(None, description="the publisher's name of the image file")
+    url: str | None = Field(None, description="where the publisher offers the image")
+    sha256: list[str] = Field([], description="accepted checksums of the image; empty: not verified (your own atlas)")
+    templateflow: str | None = Field(None, description="path of the same image in a TemplateFlow home")
+    templateflow_md5: list[str] = Field([], description="checksums of TemplateFlow's copy, if its bytes differ")
+
+
+class AtlasFile(AtlasImage):
+    """Keys of `atlas.yaml`; those of `AtlasImage` describe the image of an atlas that has only one."""
+
+    name: str
+    kind: Literal["image", "maps", "spheres"] = Field(
+        "image", description="image: labels; maps: a 4D image with weights for each ROI; spheres: drawn around x, y, z"
+    )
+    spaces: list[str] = Field([], description="spaces in which the image is valid (TemplateFlow's names)")
+    images: dict[str, AtlasImage] = Field({}, description="the image for each space, if there are several")
+    description: str = ""
+    labels: str | None = Field(None, description="the publisher's table of labels; null: labels.tsv in the folder")
+    labels_url: str | None = Field(None, description="where the publisher offers that table")
+    radius_mm: float | None = Field(None, gt=0, description="radius of the spheres")
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
+    doi: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spaces_of_images(cls, keys: Any) -> Any:
+        if isinstance(keys, dict) and isinstance(keys.get("images"), dict) and "spaces" not in keys:
+            return keys | {"spaces": list(keys["images"])}
+        return keys
+
+    @model_validator(mode="after")
+    def _one_form(self) -> AtlasFile:
+        if not self.spaces:
+            raise ValueError("key 'spaces' is missing (or 'images', with an image for each space)")
+        if self.images and self.spaces != list(self.images):
+            raise ValueError("remove 'spaces': the keys of 'images' name them")
+        if self.images and any(self.model_dump(include=set(AtlasImage.model_fields)).values()):
+            raise ValueError("describe all files under 'images', none beside it")
+        return self
+
+    @property
+    def by_space(self) -> dict[str, AtlasImage]:
+        """Return the image for each space; empty for spheres, which are drawn."""
+        if self.images or self.kind == "spheres":
+            return self.images
+        only = AtlasImage(**self.model_dump(include=set(AtlasImage.model_fields)))
+        return dict.fromkeys(self.spaces, only)
+
+    def image_in(self, space: str | None = None) -> AtlasImage:
+        """Return the image for a space; by default, or if there is none for that space, the first image."""
+        images = self.by_space
+        return images[space] if space in images else next(iter(images.values()))
 
 
 def known_atlases() -> list[str]:
@@ -42,8 +114,10 @@ def atlas_folder(name: str) -> Path:
             return folder
     if name in _members():
         return _members()[name]
-    if is_bids_atlas(name):
-        return folder_of(name)
+    if is_image(name):
+        return Path(name).parent
+    if os.path.isdir(name) and atlas_images(name):
+        return Path(name)
     raise ConfigError(
         f"unknown atlas '{name}'",
         hint=f"Known: {', '.join(known_atlases())}{nearest(name, known_atlases())}; "
@@ -55,7 +129,7 @@ def describe_atlas(name: str) -> AtlasFile:
     """Read the `atlas.yaml` of an atlas, given its name or the path of its folder, or describe a BIDS atlas."""
     path = atlas_folder(name) / "atlas.yaml"
     if not path.is_file():
-        return describe_bids_atlas(name)
+        return _describe_bids_atlas(name)
     keys = read_yaml(path)
     if keys.get("name") != path.parent.name:
         raise ConfigError(
@@ -66,6 +140,42 @@ def describe_atlas(name: str) -> AtlasFile:
     if "members" in keys:
         keys = _member(keys, name, path)
     return parse(AtlasFile, keys, path)
+
+
+def _describe_bids_atlas(place: str) -> AtlasFile:
+    """Describe a BIDS atlas by its files, and by ``atlas-<label>_description.json`` if it is beside the table."""
+    if is_image(place) and not Path(place).is_file():
+        raise ConfigError("the atlas's image is missing", where=place, hint="Correct the path")
+    images = [Path(place)] if is_image(place) else atlas_images(place)
+    names = sorted({atlas_name(str(image)) for image in images})
+    if len(names) > 1:
+        raise ConfigError(f"several atlases: {', '.join(names)}", where=place, hint="Give the path of one image")
+    table = table_of(images[0])
+    if table is None and not is_image(place):
+        hint = f"Add {stem_of(images[0])}.tsv, or give an image"
+        raise ConfigError("the folder has no table for its images", where=place, hint=hint)
+    by_space: dict[str, Path] = {}
+    for image in sorted(images, key=lambda path: entities_of(path).get("res") not in PREFERRED):
+        entities = entities_of(image)
+        space = entities.get("space", entities.get("tpl"))
+        if space is None:
+            what, hint = "the name of the atlas's image declares no space", "Add it: tpl-<space>_… or …_space-<space>_…"
+            raise ConfigError(what, where=image, hint=hint)
+        by_space.setdefault(space, image)
+    files = sorted(table.parent.glob(f"*atlas-{entities_of(table)['atlas']}_description.json")) if table else []
+    about = read_json(files[0]) if files else {}
+    about = about if isinstance(about, dict) else {}
+    references = about.get("ReferencesAndLinks", about.get("HowToAcknowledge", ""))
+    keys = {
+        "name": names[0],
+        "kind": "maps" if stem_of(images[0]).endswith("_probseg") else "image",
+        "images": {space: AtlasImage(file=image.name).model_dump() for space, image in by_space.items()},
+        "labels": table.name if table else None,
+        "description": str(about.get("Name", "")),
+        "licence": str(about.get("License", "")),
+        "citation": "; ".join(map(str, references)) if isinstance(references, list) else str(references),
+    }
+    return parse(AtlasFile, keys, place)
 
 
 def find_image(
@@ -196,8 +306,15 @@ def _member(keys: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     if name not in members:
         raise ConfigError(f"'{name}' is a family of atlases", where=path, hint=f"Choose one of {', '.join(members)}")
     fields = members[name]
+    family = _filled({key: value for key, value in keys.items() if key != "members"}, fields)
     own = {key: value for key, value in fields.items() if key in AtlasFile.model_fields}
-    return _merged(_filled({k: v for k, v in keys.items() if k != "members"}, fields), own) | {"name": name}
+    if "images" in own:  # null removes the family's
+        own["images"] = {
+            space: image | changed
+            for space, image in family["images"].items()
+            if (changed := own["images"].get(space, {})) is not None
+        }
+    return family | own | {"name": name}
 
 
 def _filled(value: Any, fields: Mapping[str, Any]) -> Any:
@@ -207,10 +324,72 @@ def _filled(value: Any, fields: Mapping[str, Any]) -> Any:
     return value.format_map(fields) if isinstance(value, str) else value
 
 
-def _merged(family: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a family's keys with a member's own; null for an image removes it."""
-    merged = family | {key: value for key, value in own.items() if key != "images"}
-    if "images" in own:
-        images = {space: image for space, image in family["images"].items() if own["images"].get(space, {}) is not None}
-        merged["images"] = {space: image | own["images"].get(space, {}) for space, image in images.items()}
-    return merged
+def transform_name(source: str, target: str) -> str:
+    """Return the path of a transform in a TemplateFlow home."""
+    return f"tpl-{target}/tpl-{target}_from-{source}_mode-image_xfm.h5"
+
+
+def source_for(spaces: Collection[str], target: str, home: Path | None) -> str | None:
+    """Return the first of an atlas's spaces from which its image can be carried over to the target; None if none can.
+
+    Either TemplateFlow is known to have the transform, or it is in the TemplateFlow home.
+    """
+    root = templateflow_folder(home)
+    return next((s for s in spaces if (s, target) in MD5 or (root / transform_name(s, target)).is_file()), None)
+
+
+def reachable(about: AtlasFile) -> list[str]:
+    """Return the other spaces to which an atlas can be carried over by the transforms that TemplateFlow has."""
+    return [target for _, target in MD5 if carried_from(about, target, None) is not None]
+
+
+def carried_from(about: AtlasFile, space: str | None, home: Path | None) -> str | None:
+    """Return the space from which an atlas is carried over to that of images; None if it is not (or cannot be)."""
+    if space is None or space in about.spaces or about.kind != "image":
+        return None
+    return source_for(about.spaces, space, home)
+
+
+def serves(about: AtlasFile, space: str, home: Path | None) -> bool:
+    """Return whether an atlas serves for images in a space: as it is, or carried over."""
+    return space in about.spaces or carried_from(about, space, home) is not None
+
+
+def refuse_space(atlas: str, spaces: Collection[str], space: str, home: Path | None) -> DataError:
+    """Return the error for images in a space for which an atlas does not serve; the hint names those that do."""
+    fitting = [name for name in known_atlases() if serves(describe_atlas(name), space, home)]
+    choose = f"Choose an atlas for {space} ({', '.join(fitting)})" if fitting else f"No known atlas is in {space}"
+    return DataError(
+        f"atlas '{atlas}' is in {' or '.join(spaces)}, but the image is in {space}",
+        hint=f"{choose}; or preprocess to {' or '.join(spaces)} "
+        f"(fMRIPrep: --output-spaces {next(iter(spaces))}, then 'preprocess: space')",
+    )
+
+
+def find_transform(source: str, target: str, home: Path | None) -> Path:
+    """Find a transform in the TemplateFlow home.
+
+    Raises
+    ------
+    DataError
+        It is missing.
+    """
+    path = templateflow_folder(home) / transform_name(source, target)
+    if not path.is_file() or not path.stat().st_size:  # TemplateFlow keeps empty files as placeholders
+        raise DataError(
+            f"the transform from {source} to {target} is missing",
+            where=path,
+            hint=f"{FETCH[0].upper()}{FETCH[1:]}, from {TEMPLATEFLOW}",
+        )
+    return path
+
+
+def verify_transform(path: Path, source: str, target: str) -> None:
+    """Refuse another file than TemplateFlow's, where its checksum is known."""
+    expected = MD5.get((source, target))
+    if expected is not None and (digest := md5(path)) != expected:
+        raise DataError(
+            f"not TemplateFlow's transform (md5 {digest}, not {expected})",
+            where=path,
+            hint=f"Delete the file and {FETCH}",
+        )

@@ -18,15 +18,19 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.description import atlas_folder, describe_atlas, find_image, verify_image
-from bolt.atlases.keys import AtlasFile
-from bolt.atlases.labels import labels_of_image, load_labels, read_label_image
-from bolt.atlases.maps import read_maps, strongest
-from bolt.atlases.spaces import refuse_space, source_for
-from bolt.io.bids_names import atlas_name, is_image, stem_of, table_of
-from bolt.io.errors import ConfigError, DataError
+from bolt.atlases.description import (
+    AtlasFile,
+    atlas_folder,
+    describe_atlas,
+    find_image,
+    refuse_space,
+    source_for,
+    verify_image,
+)
+from bolt.atlases.labels import labels_of_image, load_labels, read_label_image, read_maps, strongest
+from bolt.io.bids import atlas_name, is_image, stem_of, table_of
+from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import sha256
-from bolt.io.text import shorten_list
 from bolt.io.volumes import space_of
 
 SPHERE_AFFINE = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
@@ -114,13 +118,25 @@ def load_atlas(
         No image is found (the hint lists all ways to supply one), its checksum is wrong, its labels and the table
         differ, or it cannot be carried over to the space.
     """
-    if is_image(name) and table_of(name) is None:
-        atlas = _atlas_of_image(Path(name))
+    home = templateflow_home
+    if is_image(name) and table_of(name) is None:  # ROIs are named by their values, the atlas by the file
+        path, stem = Path(name), stem_of(name)
+        declared = space_of(path) or next(iter(re.findall(r"^tpl-([A-Za-z0-9]+)", stem)), None)
+        image = read_maps(path) if stem.endswith("_probseg") else read_label_image(path)
+        labels = labels_of_image(path)
+        atlas = Atlas(atlas_name(path), [declared] if declared else [], labels, image, sha256(path))
     else:
-        atlas = _atlas_of_folder(name, space, atlas_dir, templateflow_home)
+        atlas = _atlas_of_folder(name, space, atlas_dir, home)
     if space is None or space in atlas.spaces or not atlas.spaces:
         return atlas
-    return _carried(atlas, space, templateflow_home, cache)
+    source = None if atlas.is_maps else source_for(atlas.spaces, space, home)
+    if source is None:
+        raise refuse_space(atlas.name, atlas.spaces, space, home)
+    from bolt.atlases.transforms import carry_over  # most atlases need no h5py
+
+    image, facts = carry_over(atlas.image, atlas.name, atlas.sha256, source, space, home, cache)
+    _require_same_labels(image, atlas.labels, Path(facts["Transform"]))
+    return replace(atlas, spaces=[space], image=image, sha256=_digest(image), carried=facts)
 
 
 def _atlas_of_folder(name: str, space: str | None, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:
@@ -142,19 +158,6 @@ def _atlas_of_folder(name: str, space: str | None, atlas_dir: Path | None, templ
         _require_same_labels(image, labels, path)
     spaces = [other for other in about.spaces if about.image_in(other) == about.image_in(space)]
     return Atlas(about.name, spaces, labels, image, digest)
-
-
-def _carried(atlas: Atlas, space: str, templateflow_home: Path | None, cache: Path | None) -> Atlas:
-    """Carry an atlas over to another space."""
-    source = None if atlas.is_maps else source_for(atlas.spaces, space, templateflow_home)
-    if source is None:
-        raise refuse_space(atlas.name, atlas.spaces, space, templateflow_home)
-    from bolt.atlases.transforms import carry_over  # most atlases need no h5py
-
-    home = templateflow_home
-    image, facts = carry_over(atlas.image, atlas.name, atlas.sha256, source, space, home, cache)
-    _require_same_labels(image, atlas.labels, Path(facts["Transform"]))
-    return replace(atlas, spaces=[space], image=image, sha256=_digest(image), carried=facts)
 
 
 def _digest(image: nib.Nifti1Image) -> str:
@@ -204,30 +207,20 @@ def resample(
         return affine_transform(data, matrix, offset, tuple(shape), order=order)
 
 
-def _atlas_of_image(path: Path) -> Atlas:
-    """Make an atlas of an image alone: ROIs are named by their values, the atlas by the file."""
-    stem = stem_of(path)
-    declared = space_of(path) or next(iter(re.findall(r"^tpl-([A-Za-z0-9]+)", stem)), None)
-    image = read_maps(path) if stem.endswith("_probseg") else read_label_image(path)
-    return Atlas(atlas_name(path), [declared] if declared else [], labels_of_image(path), image, sha256(path))
-
-
 def _require_same_labels(image: nib.Nifti1Image, labels: pd.DataFrame, path: Path) -> None:
     drawn = set(np.unique(np.asarray(image.dataobj)).tolist()) - {0}
     listed = set(labels["value"].tolist())
     for values, text in ((drawn - listed, "in the image but not in labels.tsv"), (listed - drawn, "not in the image")):
         if values:
-            raise DataError(
-                f"label values {shorten_list(sorted(values), 10)} are {text}", where=path, hint="Make the two agree"
-            )
+            what = f"label values {shorten_list(sorted(values), 10)} are {text}"
+            raise DataError(what, where=path, hint="Make the two agree")
 
 
 def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.Nifti1Image:
     """Draw spheres on a 2-mm grid; a voxel within two spheres belongs to the nearer centre."""
     if about.radius_mm is None or not {"x", "y", "z"} <= set(labels):
-        raise ConfigError(
-            "spheres need 'radius_mm' in this file and x, y, z in labels.tsv", where=folder / "atlas.yaml"
-        )
+        what = "spheres need 'radius_mm' in this file and x, y, z in labels.tsv"
+        raise ConfigError(what, where=folder / "atlas.yaml")
     from scipy.spatial import cKDTree  # only spheres wait for it
 
     centres = labels[["x", "y", "z"]].to_numpy(float)

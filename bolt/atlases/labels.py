@@ -1,8 +1,12 @@
-"""Tables of ROIs: value, name, network and hemisphere, in BolT's columns, those of BIDS, or a publisher's own."""
+"""ROIs: their tables (in BolT's columns, those of BIDS, or a publisher's own), label images, and maps of weights.
+
+Probabilistic atlases are 4D images with one map of weights per ROI; maps may overlap.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import nibabel as nib
@@ -10,14 +14,21 @@ import numpy as np
 import pandas as pd
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_labels
-from bolt.atlases.maps import read_maps
-from bolt.io.bids_names import is_image, stem_of
-from bolt.io.errors import DataError
-from bolt.io.files import read_table
-from bolt.io.text import shorten_list
+from bolt.io.bids import is_image, stem_of
+from bolt.io.cifti import DLABEL, read_dlabel
+from bolt.io.errors import DataError, shorten_list
+from bolt.io.files import read_table, read_text, write_table, write_yaml
+from bolt.io.names import is_name
+from bolt.io.series_files import read_named_series
+from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_image, require_one_place
 
-LABEL_COLUMNS = ("value", "name", "network", "hemisphere")
+LABEL_COLUMNS = {
+    "value": "Value of the ROI in the atlas image; else its number, counted from 1",
+    "name": "ROI",
+    "network": "Network or group of regions",
+    "hemisphere": "L, R or M (midline)",
+}
 NAMES = {
     "value": ("value", "index", "component"),
     "name": ("name", "label", "difumo_names"),
@@ -26,6 +37,8 @@ NAMES = {
 }
 """Names of columns in BIDS tables (in lower case), in order of preference; DiFuMo's are TemplateFlow's."""
 NONE = ("no network found", "n/a", "none", "nan", "")
+NETWORKS = ("network", "network_label", "label_7network", "network_label_17network", "atlas_name")
+"""Columns of XCP-D's tables that name networks, in order of preference."""
 SIDES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R", "m": "M", "midline": "M"}
 
 
@@ -98,6 +111,142 @@ def read_label_image(path: Path) -> nib.Nifti1Image:
     return nib.Nifti1Image(labels, image.affine)
 
 
+def read_maps(path: Path, n_rois: int | None = None) -> nib.Nifti1Image:
+    """Open a 4D image of maps, without reading voxels.
+
+    Raises
+    ------
+    DataError
+        It is not 4D, or has not as many maps as the table has ROIs.
+    """
+    image = check_image(path)
+    require_one_place(image, path)
+    if len(image.shape) != 4:
+        raise DataError(
+            f"expected a 4D image with a map per ROI, but the shape is {image.shape}",
+            where=path,
+            hint="Give the maps, or describe a label image with 'kind: image'",
+        )
+    if n_rois is not None and image.shape[3] != n_rois:
+        raise DataError(
+            f"{image.shape[3]} maps, but the table of labels has {n_rois} rows",
+            where=path,
+            hint="List the maps in their order, numbered from 1",
+        )
+    return image
+
+
+def iter_maps(image: nib.Nifti1Image) -> Iterator[np.ndarray]:
+    """Yield the (X, Y, Z) float32 maps of an image from `read_maps`, one at a time; weights not finite become 0."""
+    for values in iter_volumes(str(image.get_filename())):
+        yield np.where(np.isfinite(values), values, np.float32(0))
+
+
+def strongest(image: nib.Nifti1Image) -> nib.Nifti1Image:
+    """Return a label image of maps: each voxel has the number (from 1) of its strongest map, 0 where all are 0 or less.
+
+    A map that is nowhere the strongest keeps its peak, so that no ROI is lost.
+    """
+    labels = np.zeros(image.shape[:3], np.int32)
+    highest = np.zeros(image.shape[:3], np.float32)
+    peaks = []
+    for number, values in enumerate(iter_maps(image), 1):
+        better = values > highest
+        labels[better], highest[better] = number, values[better]
+        peaks.append(np.unravel_index(values.argmax(), values.shape))
+    for number in np.setdiff1d(np.arange(1, len(peaks) + 1), labels):
+        labels[peaks[number - 1]] = number
+    return nib.Nifti1Image(labels, image.affine)
+
+
+def weighted_sum(image: nib.Nifti1Image, values: Sequence[int], numbers: Sequence[float]) -> nib.Nifti1Image:
+    """Return the sum of maps, each times its number.
+
+    Parameters
+    ----------
+    image : nibabel image
+        From `read_maps`.
+    values : sequence of int
+        Numbers of the maps, from 1.
+    numbers : sequence of float
+        One per value.
+    """
+    of_map = dict(zip(values, numbers, strict=True))
+    total = np.zeros(image.shape[:3], np.float32)
+    for value, weights in enumerate(iter_maps(image), 1):
+        if of_map.get(value, 0):
+            total += np.float32(of_map[value]) * weights
+    return nib.Nifti1Image(total, image.affine)
+
+
+def describe_names(source: Path, folder: Path) -> int:
+    """Write ``atlas.yaml`` and ``labels.tsv`` of an atlas, from a file that names its ROIs.
+
+    Parameters
+    ----------
+    source : Path
+        A BIDS-Atlas table (``…_dseg.tsv``: index and label, as XCP-D writes it into ``atlases/``), or ROI series with
+        named columns (text with a first row of names, ``.ptseries.nii``), or labels of greyordinates (``.dlabel.nii``).
+    folder : Path
+        Its name becomes that of the atlas.
+
+    Returns
+    -------
+    int
+        Number of ROIs.
+
+    Raises
+    ------
+    DataError
+        The file names no ROIs, or a name is missing or not unique; or the folder is there already.
+    """
+    name = folder.name
+    if not is_name(name):
+        raise DataError(f"'{name}' cannot be the name of an atlas", where=folder, hint="Use letters, digits, _ and -")
+    if (folder / "atlas.yaml").exists():
+        raise DataError("this atlas is described already", where=folder, hint="Give another --out, or remove it")
+    networks = sides = None
+    if source.name.endswith("_dseg.tsv"):
+        table = read_text(source)
+        if missing := [column for column in ("index", "label") if column not in table]:
+            what = f"columns missing: {', '.join(missing)}; found {', '.join(table)}"
+            raise DataError(what, where=source, hint="Give a BIDS table of labels (index, label)")
+        numbers = pd.to_numeric(table["index"], errors="coerce")
+        if (numbers.isna() | (numbers % 1 != 0)).any():
+            raise DataError("'index' must hold whole numbers", where=source, hint="Correct the column")
+        table = table[numbers > 0]  # 0: background
+        values, names = numbers[numbers > 0].astype(int).tolist(), table["label"].tolist()
+        networks = next((table[column].tolist() for column in NETWORKS if column in table), None)
+        sides = table["hemisphere"].str[:1].str.upper().tolist() if "hemisphere" in table else None
+    elif source.name.endswith(DLABEL):
+        _, named, _ = read_dlabel(source)
+        values, names = list(named), list(named.values())
+    else:
+        columns = read_named_series(source)[1]
+        if columns is None:
+            raise DataError("its columns have no names", where=source, hint="Give a file with a first row of names")
+        values, names = list(range(1, len(columns) + 1)), columns
+    if sides is None:  # read from names such as LH_Vis_1
+        found = [re.match(r"(?:.*[_-])?([LR])H?(?:[_-]|$)", str(name)) for name in names]
+        sides = [match[1] if match else None for match in found]
+    labels = pd.DataFrame({"value": values, "name": names, "network": networks, "hemisphere": sides})
+    for column in ("value", "name"):
+        wrong = labels[column][labels[column].isna() | labels[column].duplicated()]
+        if len(wrong):
+            raise DataError(f"a {column} is missing or not unique: '{wrong.iloc[0]}'", where=source, hint="Correct it")
+    space = re.search(r"(?:space|tpl)-([A-Za-z0-9]+)", source.name)
+    about = {
+        "name": name,
+        "kind": "image",
+        "spaces": [space[1] if space else "unknown"],
+        "description": f"{len(labels)} ROIs, named by {source.name}",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_table(labels.sort_values("value"), folder / "labels.tsv", LABEL_COLUMNS)
+    write_yaml(about, folder / "atlas.yaml")
+    return len(labels)
+
+
 def _schaefer_labels(path: Path) -> pd.DataFrame:
     """Read the publisher's table without header: value, ``<k>Networks_<LH or RH>_<network>_…``, colour."""
     try:
@@ -116,7 +265,9 @@ def _bids_labels(path: Path) -> pd.DataFrame:
     The background (0) is no ROI. Names that repeat get their value appended. The hemisphere is that of its column, else
     of a name such as ``LH_Vis_1``, ``Left Putamen`` or ``thal-rh-pulvinar``.
     """
-    table = read_table(path, text=tuple(c for c in _header(path) if c.lower() not in NAMES["value"]))
+    with path.open(encoding="utf-8-sig") as file:
+        header = file.readline().rstrip("\r\n").split("\t")
+    table = read_table(path, text=tuple(column for column in header if column.lower() not in NAMES["value"]))
     columns = {str(column).lower(): column for column in reversed(table.columns)}
     found = {key: next((columns[n] for n in names if n in columns), None) for key, names in NAMES.items()}
     for key in ("value", "name"):
@@ -135,10 +286,6 @@ def _bids_labels(path: Path) -> pd.DataFrame:
     given = labels["hemisphere"].astype(str).str.strip().str.lower().map(SIDES)
     labels["hemisphere"] = given.fillna(labels["name"].map(_side)).replace({np.nan: None})
     return labels
-
-
-def _header(path: Path) -> list[str]:
-    return path.open(encoding="utf-8-sig").readline().rstrip("\r\n").split("\t")
 
 
 def _side(name: object) -> str | None:

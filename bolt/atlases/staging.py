@@ -10,19 +10,22 @@ import zipfile
 from pathlib import Path
 
 from bolt.atlases.description import (
+    TEMPLATEFLOW,
     atlas_folder,
+    carried_from,
     describe_atlas,
     find_image,
     find_labels,
+    find_transform,
     md5,
     recorded_sha256,
     templateflow_folder,
+    transform_name,
+    verify_transform,
 )
 from bolt.atlases.image import load_atlas
-from bolt.atlases.keys import AtlasImage
-from bolt.atlases.spaces import TEMPLATEFLOW, carried_from, find_transform, transform_name, verify_transform
 from bolt.config import Config
-from bolt.download.fetch import fetch
+from bolt.io.download import fetch
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, sha256, write_text
 from bolt.io.places import folder_for_downloads
@@ -78,37 +81,26 @@ def stage_atlas(
             image = about.image_in(source or space)
             if not image.url or not image.file:
                 raise
-            _fetch_image(image, downloads)
+            path = downloads / (image.file.removesuffix(".gz") if image.url.endswith(".zip") else image.file)
+            stage_image(image.url, path, image.sha256)
+            from_templateflow = path.name == Path(image.templateflow or "").name
+            md5s = image.templateflow_md5 if from_templateflow and not image.sha256 else []
+            if md5s and md5(path) not in md5s:
+                path.unlink()
+                path.with_name(path.name + ".sha256").unlink(missing_ok=True)
+                what = f"md5 of {path.name} is not {' or '.join(md5s)}"
+                raise DataError(what, where=image.url, hint="Ask the publisher") from None
             log.info("atlas %s: image fetched from %s", about.name, image.url)
     if source and space:
-        stage_transform(source, space, templateflow_home)
+        try:
+            find_transform(source, space, templateflow_home)
+        except DataError:
+            transform = transform_name(source, space)
+            path = templateflow_folder(templateflow_home) / transform
+            path.unlink(missing_ok=True)  # the placeholder
+            verify_transform(fetch(f"{TEMPLATEFLOW}/{transform}", path), source, space)  # 0.2 GB
     load_atlas(name, space=space, atlas_dir=atlas_dir, templateflow_home=templateflow_home, cache=cache)
     log.info("atlas %s: present", about.name)
-
-
-def _fetch_image(image: AtlasImage, downloads: Path) -> None:
-    """Fetch an image from its publisher; one that fails TemplateFlow's checksum is removed again."""
-    url, file = str(image.url), str(image.file)
-    path = downloads / (file.removesuffix(".gz") if url.endswith(".zip") else file)
-    stage_image(url, path, image.sha256)
-    from_templateflow = path.name == Path(image.templateflow or "").name
-    if from_templateflow and not image.sha256 and image.templateflow_md5 and md5(path) not in image.templateflow_md5:
-        path.unlink()
-        path.with_name(path.name + ".sha256").unlink(missing_ok=True)
-        raise DataError(
-            f"md5 of {path.name} is not {' or '.join(image.templateflow_md5)}", where=url, hint="Ask the publisher"
-        )
-
-
-def stage_transform(source: str, target: str, home: Path | None) -> None:
-    """Fetch a transform into the TemplateFlow home, unless it is there; 0.2 GB."""
-    try:
-        find_transform(source, target, home)
-    except DataError:
-        name = transform_name(source, target)
-        path = templateflow_folder(home) / name
-        path.unlink(missing_ok=True)  # the placeholder
-        verify_transform(fetch(f"{TEMPLATEFLOW}/{name}", path), source, target)
 
 
 def stage_image(url: str, path: Path, accepted: list[str]) -> None:
@@ -128,17 +120,14 @@ def stage_image(url: str, path: Path, accepted: list[str]) -> None:
     else:
         archive = fetch(url, path.with_name(Path(url).name))
         with atomic(path) as temporary:
-            temporary.write_bytes(_member(archive, path.name))
+            with zipfile.ZipFile(archive) as packed:
+                members = [member for member in packed.namelist() if Path(member).name == path.name]
+                if not members:
+                    what = f"the archive does not contain {path.name}"
+                    raise DataError(what, where=archive, hint="Download the image yourself")
+                temporary.write_bytes(packed.read(members[0]))
             if checksums and (digest := sha256(temporary)) not in checksums:
                 raise DataError(f"sha256 of {path.name} is {digest}, not {' or '.join(checksums)}", where=url)
         archive.unlink()
     if not checksums:
         write_text(f"{sha256(path)}  {path.name}\n", path.with_name(path.name + ".sha256"))
-
-
-def _member(archive: Path, name: str) -> bytes:
-    with zipfile.ZipFile(archive) as packed:
-        members = [member for member in packed.namelist() if Path(member).name == name]
-        if not members:
-            raise DataError(f"the archive does not contain {name}", where=archive, hint="Download the image yourself")
-        return packed.read(members[0])

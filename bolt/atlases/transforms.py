@@ -5,7 +5,7 @@ World coordinates are NIfTI's (RAS) outside this module, ITK's (LPS) within tran
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import nibabel as nib
 import numpy as np
 from scipy.ndimage import map_coordinates
 
-from bolt.atlases.spaces import find_transform, verify_transform
+from bolt.atlases.description import find_transform, verify_transform
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, sha256, write_json
 from bolt.io.volumes import check_image
@@ -166,10 +166,20 @@ def resample_labels(image: nib.Nifti1Image, transforms: Sequence[Linear | Displa
         (X, Y, Z) int32 labels, on the grid of the first transform if it has one, else over the field of view of the
         image.
     """
-    shape, affine = _grid(image, transforms)
+    first = transforms[0] if transforms else None
+    if isinstance(first, Displacements):
+        shape, affine = first.field.shape[:3], FLIP @ first.affine
+    else:
+        corners = np.indices((2, 2, 2)).reshape(3, -1).T * np.array(image.shape) - 0.5
+        world = nib.affines.apply_affine(image.affine, corners)
+        affine = np.diag([GRID_MM, GRID_MM, GRID_MM, 1.0])
+        affine[:3, 3] = world.min(axis=0) + GRID_MM / 2
+        shape = tuple(int(n) for n in np.ceil(np.ptp(world, axis=0) / GRID_MM))
     labels, to_voxels = np.asarray(image.dataobj).astype(np.int32), np.linalg.inv(image.affine) @ FLIP
     result = np.zeros(shape, np.int32)
-    for z, points in enumerate(_slices(shape, FLIP @ affine)):
+    plane_voxels = np.indices((*shape[:2], 1)).reshape(3, -1).T
+    for z in range(shape[2]):
+        points = nib.affines.apply_affine(FLIP @ affine, plane_voxels + np.array([0, 0, z]))
         for transform in transforms:
             points = transform(points)
         nearest = np.rint(nib.affines.apply_affine(to_voxels, points)).astype(int)
@@ -178,22 +188,3 @@ def resample_labels(image: nib.Nifti1Image, transforms: Sequence[Linear | Displa
         plane[within] = labels[tuple(nearest[within].T)]
         result[:, :, z] = plane.reshape(shape[:2])
     return nib.Nifti1Image(result, affine)
-
-
-def _grid(image: nib.Nifti1Image, transforms: Sequence[Linear | Displacements]) -> tuple[tuple[int, ...], np.ndarray]:
-    """Return shape and voxel-to-RAS affine of the result of `resample_labels`."""
-    first = transforms[0] if transforms else None
-    if isinstance(first, Displacements):
-        return first.field.shape[:3], FLIP @ first.affine
-    corners = np.indices((2, 2, 2)).reshape(3, -1).T * np.array(image.shape) - 0.5
-    world = nib.affines.apply_affine(image.affine, corners)
-    affine = np.diag([GRID_MM, GRID_MM, GRID_MM, 1.0])
-    affine[:3, 3] = world.min(axis=0) + GRID_MM / 2
-    return tuple(int(n) for n in np.ceil(np.ptp(world, axis=0) / GRID_MM)), affine
-
-
-def _slices(shape: tuple[int, ...], affine: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the (X·Y, 3) points of each slice of a grid."""
-    plane = np.indices((*shape[:2], 1)).reshape(3, -1).T
-    for z in range(shape[2]):
-        yield nib.affines.apply_affine(affine, plane + np.array([0, 0, z]))

@@ -7,18 +7,18 @@ from argparse import Namespace
 from bolt.atlases.description import (
     ATLAS_DIR,
     FETCH,
+    AtlasFile,
+    AtlasImage,
     atlas_folder,
     describe_atlas,
     find_image,
     find_labels,
     known_atlases,
+    reachable,
 )
-from bolt.atlases.keys import AtlasFile, AtlasImage
 from bolt.atlases.labels import count_rois
-from bolt.atlases.spaces import reachable
 from bolt.config import Paths, load_config
-from bolt.io.errors import DataError
-from bolt.io.text import list_entry
+from bolt.io.errors import DataError, list_entry
 
 
 def show_atlases(options: Namespace) -> None:
@@ -70,7 +70,7 @@ def describe_atlas_of(options: Namespace) -> None:
     options : Namespace
         ``file``: table of labels, or series whose columns have names; ``out``: the new folder.
     """
-    from bolt.atlases.naming import describe_names
+    from bolt.atlases.labels import describe_names
 
     n_rois = describe_names(options.file, options.out)
     print(f"{options.out}: {n_rois} ROIs; use it with 'atlases: [{options.out}]'")

@@ -6,14 +6,12 @@ Importing it is cheap; the module that does a command's work is imported when th
 from __future__ import annotations
 
 import argparse
-import importlib
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bolt import __version__
-from bolt.cli.check import add_options as add_check_options
 from bolt.workflow.stages import STAGES
 
 Options = argparse._ArgumentGroup
@@ -35,10 +33,10 @@ TOOLS = "tables and audits"
 GROUPS = (PURPOSES, TOOLS)
 """Headings of `bolt --help`, in its order."""
 MODEL = "folder of `bolt pack`, of save() in Python, of a run, or of one of its folds"
+CONFIG_HELP = "configuration of the run [config/config.yaml, or the shipped one]"
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One command that is called by name.
 
     Attributes
@@ -61,10 +59,13 @@ class Command:
     options: Callable[[argparse.ArgumentParser], None] | None = None
     threads: bool = False
 
-    def run(self, options: argparse.Namespace) -> int:
-        """Do the work; return the exit status."""
-        module, _, name = self.function.partition(":")
-        return getattr(importlib.import_module(module), name)(options) or 0
+
+def _check_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Shows what a run of the workflow would find and take, and what is missing, with the remedies. Nothing is "
+        "downloaded or computed. Exits with status 0 if a run could start, else 2."
+    )
+    parser.add_argument("--config", type=Path, help=CONFIG_HELP)
 
 
 def _check_folds_options(parser: argparse.ArgumentParser) -> None:
@@ -240,8 +241,8 @@ COMMANDS = {
     "check": Command(
         PURPOSES,
         "Show whether a run could start: data, atlases, disk, time, and what is missing.",
-        "bolt.cli.check:check",
-        add_check_options,
+        "bolt.workflow.readiness:check",
+        _check_options,
     ),
     "parcellate": Command(
         PURPOSES,
@@ -260,13 +261,13 @@ COMMANDS = {
     "explain": Command(
         PURPOSES,
         "Show which volumes and regions of a scan drive the prediction of trained models.",
-        "bolt.cli.explain_scan:explain_given_scan",
+        "bolt.share.one_scan:explain_given_scan",
         _explain_options,
         threads=True,
     ),
     "init": Command(TOOLS, "Write the configuration for a folder of data.", "bolt.cli.init:init", _init_options),
     "pack": Command(
-        TOOLS, "Pack the models of a run, with a model card, for others.", "bolt.packs.pack:pack", _pack_options
+        TOOLS, "Pack the models of a run, with a model card, for others.", "bolt.share.models:pack", _pack_options
     ),
     "check-folds": Command(
         TOOLS, "Audit any table of folds for leaks.", "bolt.folds.check:check_folds", _check_folds_options

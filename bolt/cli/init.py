@@ -7,8 +7,7 @@ import sys
 
 import pandas as pd
 
-from bolt.cli.new_study import MOST_CLASSES, columns_of, name_of, write_study
-from bolt.cli.wishes import Wishes
+from bolt.cli.new_study import MOST_CLASSES, Wishes, columns_of, name_of, write_study
 from bolt.io.files import read_text
 from bolt.io.places import snakemake_command
 
@@ -44,15 +43,13 @@ def ask_label(options: argparse.Namespace) -> str | None:
     if path is None:
         return None
     table = read_text(path)
-    candidates = [str(column) for column in table if _may_be_label(table[column])]
+    candidates = []
+    for column in table:  # a few classes that repeat, or numbers
+        known = table[column].dropna()
+        n = known.nunique()
+        numbers = n > MOST_CLASSES and pd.to_numeric(known, errors="coerce").notna().all()
+        if numbers or (2 <= n <= MOST_CLASSES and n < len(known)):
+            candidates.append(str(column))
     print(f"Columns of {path}: {', '.join(map(str, table))}")
     print(f"What shall be predicted? {' / '.join(candidates)} [nothing: ROI series alone]: ", end="", flush=True)
     return sys.stdin.readline().strip() or None
-
-
-def _may_be_label(values: pd.Series) -> bool:
-    """Return whether a column could be predicted: a few classes that repeat, or numbers."""
-    known = values.dropna()
-    n = known.nunique()
-    numbers = n > MOST_CLASSES and pd.to_numeric(known, errors="coerce").notna().all()
-    return bool(numbers or (2 <= n <= MOST_CLASSES and n < len(known)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -17,16 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from bolt import __version__
-from bolt.cli.command_table import COMMANDS, overview
-from bolt.io.credentials import Masked, show_exception, without_credentials
-from bolt.io.errors import FINAL, BoltError, MemoryShortage
-from bolt.io.extras import name_extra
+from bolt.cli.command_table import COMMANDS, CONFIG_HELP, overview
+from bolt.io.errors import FINAL, BoltError, Masked, MemoryShortage, show_exception, without_credentials
+from bolt.io.packages import name_extra
 from bolt.io.places import refuse_other_planner
-from bolt.workflow.stage import OF_RUN, Stage
+from bolt.workflow.stage import OF_RUN
 from bolt.workflow.stages import STAGES
 
 NUMBERS = ("seed", "fold", "inner")
 """Options of stages that are whole numbers."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
+"""Variables that limit the threads of libraries."""
 FETCHING = ("resources", "download", None)
 """Stages whose errors a second attempt may not meet."""
 PATHS = {"ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "ENAMETOOLONG", "ELOOP"}
@@ -37,21 +39,27 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit status; a `BoltError` is one line, anything else a traceback."""
     gc.set_threshold(50_000, 20, 100)  # importing and drawing make many objects, little of them garbage
     parser = make_parser()
-    _complete(parser)
+    if "_ARGCOMPLETE" in os.environ:  # set by a shell that completes a command line (docs/environments.md)
+        with suppress(ImportError):
+            import argcomplete
+
+            argcomplete.autocomplete(parser)  # answers it, and exits
     options = parser.parse_args(arguments)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Masked("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     sys.excepthook = show_exception
-    _set_threads(options.threads)
-    from bolt.cli import commands  # after the thread variables are set: numeric libraries read them on import
-    from bolt.workflow.lock import wait_for_job
+    for variable in THREADS:
+        os.environ[variable] = str(options.threads)
+    os.environ.setdefault("NIPYPE_NO_ET", "1")  # nipype would ask a server for its newest version
+    os.environ.setdefault("MPLBACKEND", "agg")
+    from bolt.workflow.lock import wait_for_job  # now: numeric libraries read the variables when they are imported
 
     wait_for_job()
     try:
         refuse_other_planner()
         with name_extra():
-            return commands.run(options)
+            return run(options)
     except BoltError as error:
         print(f"bolt {options.command}: {without_credentials(str(error))}", file=sys.stderr)
         if getattr(options, "stage", None) not in FETCHING and not isinstance(error, MemoryShortage):
@@ -69,12 +77,18 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _set_threads(threads: int) -> None:
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = str(threads)
-    os.environ["ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"] = str(threads)
-    os.environ.setdefault("NIPYPE_NO_ET", "1")  # nipype would ask a server for its newest version
-    os.environ.setdefault("MPLBACKEND", "agg")
+def run(options: argparse.Namespace) -> int:
+    """Do the work of a command or a stage, and return its exit status."""
+    if not hasattr(options, "stage"):
+        module, _, name = COMMANDS[options.command].function.partition(":")
+        return getattr(importlib.import_module(module), name)(options) or 0
+    from bolt.io.resource_errors import explain_shortages
+    from bolt.workflow.job import Job
+
+    job = Job(options)
+    with explain_shortages(job.layout.results, job.layout.work):
+        STAGES[job.stage].work(job)
+    return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -98,35 +112,22 @@ def make_parser() -> argparse.ArgumentParser:
         return subparser
 
     for stage in STAGES.values():
-        _add_stage(command(stage.command, stage.help), stage)
+        subparser = command(stage.command, stage.help)
+        subparser.set_defaults(stage=stage.name)
+        subparser.add_argument("--config", type=Path, help=CONFIG_HELP)
+        for key in stage.keys:
+            subparser.add_argument(f"--{key}", required=True, type=int if key in NUMBERS else str)
+        if stage.guarded:
+            tries = "which try this is; a crash in the last is recorded"
+            subparser.add_argument("--attempt", type=int, default=0, help=tries)
+            limits = "what the job asked a cluster for"
+            subparser.add_argument("--limits", type=int, nargs=2, metavar=("MB", "MINUTES"), help=limits)
+        if stage.keys[:3] == OF_RUN:
+            subparser.add_argument("--variant", help="which cache the model was trained on [the configured one]")
+        if stage.options is not None:
+            stage.options(subparser)
     for name, about in COMMANDS.items():
         subparser = command(name, about.help, about.threads)
         if about.options is not None:
             about.options(subparser)
     return parser
-
-
-def _complete(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell that completes a command line, and exit; see docs/environments.md."""
-    if "_ARGCOMPLETE" in os.environ:  # set by the shell, which argcomplete has told to call this program
-        with suppress(ImportError):
-            import argcomplete
-
-            argcomplete.autocomplete(parser)
-
-
-def _add_stage(parser: argparse.ArgumentParser, stage: Stage) -> None:
-    """Add the options of a stage: those that all stages share, and its own."""
-    parser.set_defaults(stage=stage.name)
-    parser.add_argument("--config", type=Path, help="configuration of the run [config/config.yaml, or the shipped one]")
-    for key in stage.keys:
-        parser.add_argument(f"--{key}", required=True, type=int if key in NUMBERS else str)
-    if stage.guarded:
-        parser.add_argument("--attempt", type=int, default=0, help="which try this is; a crash in the last is recorded")
-        parser.add_argument(
-            "--limits", type=int, nargs=2, metavar=("MB", "MINUTES"), help="what the job asked a cluster for"
-        )
-    if stage.keys[:3] == OF_RUN:
-        parser.add_argument("--variant", help="which cache the model was trained on [the configured one]")
-    if stage.options is not None:
-        stage.options(parser)

@@ -7,9 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from bolt.config import Model, known, load_model
-from bolt.io.errors import DataError
+from bolt.io.errors import DataError, list_entry
 from bolt.io.files import atomic
-from bolt.io.text import list_entry
 from bolt.models.registry import inputs_of
 
 START = "<!-- table of models: made by `bolt models --into docs/models.md` -->"
@@ -26,12 +25,9 @@ def model_table() -> str:
 
 def _models() -> list[Model]:
     """Return the shipped models: BolT, then by family."""
-    return sorted(map(load_model, known("model")), key=_place)
-
-
-def _place(model: Model) -> tuple[bool, int, str]:
-    family = FAMILIES.index(model.family) if model.family in FAMILIES else len(FAMILIES)
-    return model.model != "bolt", family, model.name
+    order = {name: place for place, name in enumerate(FAMILIES)}
+    models = map(load_model, known("model"))
+    return sorted(models, key=lambda one: (one.model != "bolt", order.get(one.family, len(order)), one.name))
 
 
 def model_row(model: Model) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import logging
 import os
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from bolt import config as configuration
-from bolt.cli.wishes import Wishes
 from bolt.config import ROOT, Config, Dataset, nearest
 from bolt.config.keys import parse
 from bolt.datasets.participants import read_series_table
@@ -38,8 +40,113 @@ CONTROLS |= {"typically developing", "typical development", "cognitively normal"
 """Names of classes, as words without a plural s, that are not the positive one by default."""
 FEW, SMALL = 100, "bolt_small"
 """Of fewer labelled scans, the model by default."""
-MARK = WRITTEN_BY_BOLT + "{}).\n"
+FILTERS = {"task": "tasks", "session": "sessions", "run": "runs"}
+"""Entities of a BIDS filter, and the dataset's keys."""
 log = logging.getLogger("bolt")
+
+
+@dataclass
+class Wishes:
+    """What a user asks of a study; None or empty: decide from the data.
+
+    Attributes
+    ----------
+    label : str or None
+        Column to predict; None: nothing.
+    classes : list of str
+    positive : str or None
+        The positive class of two.
+    columns : dict
+        group, site, age, sex → column.
+    participants : list of str
+    filters : dict
+        The dataset's keys that choose scans: tasks, sessions, runs, bids_filter (of T1w and BOLD).
+    atlases, models : list of str
+    settings : dict
+        Further keys of the configuration, which are taken as they are.
+    """
+
+    label: str | None = None
+    classes: list[str] = field(default_factory=list)
+    positive: str | None = None
+    columns: dict[str, str] = field(default_factory=dict)
+    participants: list[str] = field(default_factory=list)
+    filters: dict[str, Any] = field(default_factory=dict)
+    atlases: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Wishes:
+        """Return what the options of a study ask for (`bolt.cli.command_table`)."""
+        keys = ("denoise", "device")
+        settings: dict[str, Any] = {key: value for key in keys if (value := getattr(options, key)) is not None}
+        settings |= {"preprocess": {"space": options.space}} if options.space else {}
+        settings |= {"seeds": options.seed} if options.seed else {}
+        settings |= {"folds": {"outer": options.folds}} if options.folds is not None else {}
+        for assignment in options.set or []:
+            _assign(settings, assignment)
+        columns = {"group": options.group_column, "site": options.site, "age": options.age, "sex": options.sex}
+        return cls(
+            label=options.label,
+            classes=options.classes or [],
+            positive=options.positive,
+            columns={key: column for key, column in columns.items() if column is not None},
+            filters={"tasks": options.task_id, "sessions": options.session_id, "runs": options.run_id},
+            atlases=options.atlas or [],
+            models=options.model or [],
+            settings=settings,
+        )
+
+
+def _assign(settings: dict[str, Any], assignment: str) -> None:
+    """Add ``a.b=value`` to nested settings."""
+    key, equals, text = assignment.partition("=")
+    *above, last = key.split(".")
+    if not equals or not last:
+        raise ConfigError(f"--set {assignment}: no assignment", hint="As in --set quality.max_mean_fd=0.5")
+    group = settings
+    for part in above:
+        group = group.setdefault(part, {})
+        if not isinstance(group, dict):
+            raise ConfigError(f"--set {assignment}: '{part}' is not a group of keys", hint="See config/config.yaml")
+    try:
+        group[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {assignment}: not a value ({' '.join(str(error).split())})") from None
+
+
+def read_filter(path: Path) -> dict[str, Any]:
+    """Read a file as fMRIPrep's ``--bids-filter-file``: ``{"bold": {"task": "rest", "session": ["1", "2"]}}``.
+
+    Returns
+    -------
+    dict
+        tasks, sessions and runs of BOLD images, and bids_filter with all else.
+
+    Raises
+    ------
+    ConfigError
+        It filters other images than T1w and BOLD, or by something that is no value.
+    """
+    filters = read_json(path)
+    if not isinstance(filters, dict) or not all(isinstance(value, dict) for value in filters.values()):
+        raise ConfigError("not a BIDS filter", where=path, hint='As in {"bold": {"task": "rest"}}')
+    wanted: dict[str, Any] = {}
+    for query, entities in filters.items():
+        for entity, value in entities.items():
+            if query not in ("bold", "t1w"):
+                raise ConfigError(f"'{query}' cannot be filtered", where=path, hint="Use 'bold' and 't1w'")
+            if entity in ("datatype", "suffix"):
+                continue
+            values = value if isinstance(value, list) else [value]
+            if not values or not all(isinstance(v, str | int) and not isinstance(v, bool) for v in values):
+                raise ConfigError(f"'{query}: {entity}' is {json.dumps(value)}", where=path, hint="Give its values")
+            if query == "bold" and entity in FILTERS:
+                wanted[FILTERS[entity]] = [str(v) for v in values]
+            else:
+                wanted.setdefault("bids_filter", {}).setdefault(query, {})[entity] = value
+    return wanted
 
 
 def source_of_folder(path: Path) -> str:
@@ -62,27 +169,23 @@ def source_of_folder(path: Path) -> str:
             hint="Give the top folder of a BIDS dataset or of fMRIPrep's output, or a table with 'subject' and 'file'",
         )
     described = read_json(about)
-    names = _tools(described) if isinstance(described, dict) else []
-    if "fmriprep" in " ".join(names).casefold():
-        return "fmriprep"
-    if "xcp" in " ".join(names).casefold():
-        return "bids_series"
-    if isinstance(described, dict) and described.get("DatasetType") == "derivative":
+    described = described if isinstance(described, dict) else {}
+    # BIDS 1.4 and later, fMRIPrep 1 before and fMRIPrep until 1.3 name the tool that made a folder in different ways
+    tools: list[Any] = [name for name in [described.get("Name")] if str(name).startswith("fMRIPrep - ")]
+    for made_by in (described.get("GeneratedBy"), described.get("PipelineDescription")):
+        tools += made_by if isinstance(made_by, list) else [made_by]
+    called = [tool.get("Name") if isinstance(tool, dict) else tool for tool in tools]
+    names = [name for name in called if isinstance(name, str)]
+    for tool, source in (("fmriprep", "fmriprep"), ("xcp", "bids_series")):
+        if tool in " ".join(names).casefold():
+            return source
+    if described.get("DatasetType") == "derivative":
         raise DataError(
             f"derivatives of {', '.join(names) or 'an unknown tool'}",
             where=about,
             hint="Those of fMRIPrep and XCP-D are read; for others see docs/data.md",
         )
     return "bids"
-
-
-def _tools(described: dict[str, Any]) -> list[str]:
-    """Return the tools that made a folder, as BIDS 1.4 and later or, before, fMRIPrep 1 name them."""
-    tools: list[Any] = [name for name in [described.get("Name")] if str(name).startswith("fMRIPrep - ")]  # until 1.3
-    for made_by in (described.get("GeneratedBy"), described.get("PipelineDescription")):
-        tools += made_by if isinstance(made_by, list) else [made_by]
-    names = [tool.get("Name") if isinstance(tool, dict) else tool for tool in tools]
-    return [name for name in names if isinstance(name, str)]
 
 
 def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
@@ -112,14 +215,20 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
     keys: dict[str, Any] = {"name": name, "source": source, "path": _as_given(path), "label": wishes.label}
     if table_path is not None and source in ("fmriprep", "bids_series") and table_path.parent != path:
         keys["subjects_table"] = _as_given(table_path)
-    for key, usual in ABOUT.items():
-        if column := _column(wishes.columns.get(key), usual, table, table_path, key):
-            keys[key] = column
+    named = {str(column).casefold(): str(column) for column in reversed(table.columns)}
+    for key, usual in ABOUT.items():  # the column that was asked for, or one with a usual name that has values
+        if key in wishes.columns:
+            _require(wishes.columns[key], table, table_path, f"--{key}")
+            keys[key] = wishes.columns[key]
+            continue
+        for column in (named[name] for name in usual if name in named):
+            if key not in keys and known_values(table[column]).notna().any():
+                keys[key] = column
     if wishes.label is not None:
         _require(wishes.label, table, table_path, "--label")
         classes = wishes.classes or _classes(known_values(table[wishes.label]), wishes.label)
         keys["classes"] = classes if wishes.positive is None else _with_positive(classes, wishes.positive)
-    keys |= {key: values for key, values in _filters(wishes).items() if values}
+    keys |= {key: values for key, values in wishes.filters.items() if values}
     keys |= {key: value for key, value in wishes.settings.items() if _of_dataset(key)}
     if wishes.participants:
         key = "subject" if source == "series" else "participant_id"
@@ -130,10 +239,6 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
 def _of_dataset(key: str) -> bool:
     """Return whether a setting belongs in the dataset's file, as ``tr_conflict`` does."""
     return key in Dataset.model_fields and key not in Config.model_fields
-
-
-def _filters(wishes: Wishes) -> dict[str, Any]:
-    return {name: getattr(wishes, name) for name in ("tasks", "sessions", "runs", "bids_filter")}
 
 
 def columns_of(path: Path) -> Path | None:
@@ -155,17 +260,6 @@ def _as_given(path: Path) -> Path:
     """Return an absolute path through the same links, unless ``..`` after a link leads elsewhere without them."""
     given = Path(os.path.abspath(path))
     return given if given.exists() and given.samefile(path) else path.resolve()
-
-
-def _column(wanted: str | None, usual: tuple[str, ...], table: pd.DataFrame, path: Path | None, key: str) -> str | None:
-    """Return the column that was asked for, or one with a usual name that has values."""
-    if wanted is not None:
-        _require(wanted, table, path, f"--{key}")
-        return wanted
-    named = {str(column).casefold(): str(column) for column in reversed(table.columns)}
-    return next(
-        (named[name] for name in usual if name in named and known_values(table[named[name]]).notna().any()), None
-    )
 
 
 def _require(column: str, table: pd.DataFrame, path: Path | None, option: str) -> None:
@@ -190,15 +284,11 @@ def _classes(values: pd.Series, label: str) -> list[str] | None:
                 f"label '{label}' has values that differ in case alone: {', '.join(found)}",
                 hint="Write them alike, or name some with --classes",
             )
-        return sorted(found, key=lambda name: not _is_control(name)) if len(found) == 2 else found
+        words = {name: re.sub("[^a-z]+", " ", name.casefold()).strip().removesuffix("s") for name in found}
+        return sorted(found, key=lambda name: words[name] not in CONTROLS) if len(found) == 2 else found
     if pd.to_numeric(values, errors="coerce").notna().sum() == values.notna().sum():
         return None
     raise DataError(f"label '{label}' has {len(found)} values, such as '{found[0]}'", hint="Name some with --classes")
-
-
-def _is_control(name: str) -> bool:
-    words = re.sub("[^a-z]+", " ", name.casefold()).strip()
-    return words.removesuffix("s") in CONTROLS
 
 
 def _with_positive(classes: list[str] | None, positive: str) -> list[str]:
@@ -262,8 +352,13 @@ def write_study(
     keys |= {key: value for key, value in wishes.settings.items() if not _of_dataset(key)}
     if dataset.label is not None:
         rows, folds = _labelled(data, dataset), keys.get("folds", {})
-        if isinstance(folds, dict) and "outer" not in folds and (outer := _outer(rows, dataset)):
-            keys["folds"] = {**folds, "outer": outer}
+        if dataset.classes is not None and isinstance(folds, dict) and "outer" not in folds:
+            # fewer folds where the smallest class has fewer people, each counted once, than the default of 10
+            unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
+            people = rows.drop_duplicates([unit, dataset.label]) if unit in rows else rows
+            counts = known_values(people[dataset.label]).value_counts().reindex(dataset.classes).fillna(0)
+            if 2 <= counts.min() < Config.model_fields["folds"].default.outer:
+                keys["folds"] = {**folds, "outer": int(counts.min())}
         if "models" not in keys and len(rows) < FEW:
             keys["models"] = [SMALL]
             log.info("model %s, which suits %d scans better than bolt (--model bolt: the paper's)", SMALL, len(rows))
@@ -298,27 +393,16 @@ def _labelled(data: Path, dataset: Dataset) -> pd.DataFrame:
     return table[labels.notna() if dataset.classes is None else labels.isin(dataset.classes)]
 
 
-def _outer(rows: pd.DataFrame, dataset: Dataset) -> int | None:
-    """Return the number of folds where the smallest class has fewer people than the default of 10."""
-    if dataset.classes is None:
-        return None
-    unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
-    if unit in rows:  # a person with several scans counts once
-        rows = rows.drop_duplicates([unit, dataset.label])
-    smallest = int(known_values(rows[dataset.label]).value_counts().reindex(dataset.classes).fillna(0).min())
-    return smallest if 2 <= smallest < Config.model_fields["folds"].default.outer else None
-
-
 def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> str:
     """Return a YAML file with its schema and a comment, or the one at `path` if it was edited since."""
     body = "".join(f"{key}: {_quoted(value)}\n" for key, value in keys.items())
-    present = _present(path)
+    present, mark = _present(path), WRITTEN_BY_BOLT + "{}).\n"
     if present is not None:
         written = present.partition(WRITTEN_BY_BOLT)[2].partition("\n")[2]
-        if MARK.format(_digest(written)) not in present:
+        if mark.format(_digest(written)) not in present:
             log.warning("%s was edited and is used as it is; delete it to have it written again", path)
             return present
-    return SCHEMA.format(root=root, kind=kind) + comment + MARK.format(_digest(body)) + body
+    return SCHEMA.format(root=root, kind=kind) + comment + mark.format(_digest(body)) + body
 
 
 def _present(path: Path) -> str | None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import Config, Parcellate, Paths, load_config
 from bolt.io.cifti import DTSERIES
-from bolt.io.errors import ConfigError
+from bolt.io.errors import ConfigError, shorten_list
 from bolt.io.files import write_json
 from bolt.io.series_files import is_constant
-from bolt.io.text import shorten_list
 from bolt.jobs.provenance import provenance, provenance_path
 from bolt.series.cache import zscore
 from bolt.series.cifti import dlabel_name, parcellate_greyordinates
@@ -45,49 +45,26 @@ def parcellate_image(options: argparse.Namespace) -> None:
     """
     if options.coverage is not None and not 0 <= options.coverage <= 1:
         raise ConfigError(f"--coverage {options.coverage:g} is no share", hint="Give a number from 0 to 1, such as 0.5")
-    if options.image.endswith(DTSERIES):
-        return _parcellate_greyordinates(options)
     config = load_config(options.config) if options.config else None
-    space = known_space(options.image, options.space)
-    atlases = _atlases(options.atlas, config, space, options.fetch)
-    places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
     settings = config.parcellate if config else Parcellate()
-    results = parcellate(
-        options.image,
-        atlases,
-        mask=options.mask,
-        confounds=options.confounds,
-        denoise=strategy(options.denoise, options.confounds is not None),
-        tr=options.tr,
-        threshold=settings.coverage if options.coverage is None else options.coverage,
-        signal=settings.signal,
-        space=options.space,
-    )
-    _write(results, places, options)
-
-
-def _parcellate_greyordinates(options: argparse.Namespace) -> None:
-    """Average a CIFTI dense series over the labels of ``.dlabel.nii`` files."""
-    for name in ("mask", "space"):
-        if getattr(options, name) is not None:
-            raise ConfigError(f"--{name} is for images of voxels", where=options.image, hint="Leave it out")
-    names = [dlabel_name(atlas) for atlas in options.atlas]
-    places = series_places(options.out, options.image.replace(DTSERIES, ".nii"), names)
-    config = load_config(options.config) if options.config else None
-    threshold = (config.parcellate if config else Parcellate()).coverage
-    results = parcellate_greyordinates(
-        options.image,
-        options.atlas,
-        confounds=options.confounds,
-        denoise=strategy(options.denoise, options.confounds is not None),
-        tr=options.tr,
-        threshold=threshold if options.coverage is None else options.coverage,
-    )
-    _write(results, places, options)
-
-
-def _write(results: Mapping[str, Parcellated], places: Sequence[Path], options: argparse.Namespace) -> None:
-    """Write the series of each atlas, with their provenance."""
+    how: dict[str, Any] = {
+        "confounds": options.confounds,
+        "denoise": strategy(options.denoise, options.confounds is not None),
+        "tr": options.tr,
+        "threshold": settings.coverage if options.coverage is None else options.coverage,
+    }
+    if options.image.endswith(DTSERIES):
+        for name in ("mask", "space"):
+            if getattr(options, name) is not None:
+                raise ConfigError(f"--{name} is for images of voxels", where=options.image, hint="Leave it out")
+        names = [dlabel_name(atlas) for atlas in options.atlas]
+        places = series_places(options.out, options.image.replace(DTSERIES, ".nii"), names)
+        results = parcellate_greyordinates(options.image, options.atlas, **how)
+    else:
+        atlases = _atlases(options.atlas, config, known_space(options.image, options.space), options.fetch)
+        places = series_places(options.out, options.image, [atlas.name for atlas in atlases])
+        of_voxels = {"mask": options.mask, "signal": settings.signal, "space": options.space}
+        results = parcellate(options.image, atlases, **of_voxels, **how)
     for (name, result), place in zip(results.items(), places, strict=True):
         _report(name, result, place)
         write_series(standardized(result) if options.standardize else result, place)

@@ -19,17 +19,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bolt.cli.check import show
-from bolt.cli.new_study import name_of, write_study
-from bolt.cli.wishes import Wishes, read_filter
+from bolt.cli.new_study import Wishes, name_of, read_filter, write_study
 from bolt.cohort.quality import is_judged
 from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.extras import name_extra
 from bolt.io.files import read_table
+from bolt.io.packages import name_extra
 from bolt.io.places import use_writable_folders
 from bolt.workflow.lock import SHARED
 
@@ -58,7 +56,14 @@ def run_app(options: argparse.Namespace) -> int:
             raise ConfigError(f"{name} is {number}", hint="Give 1 or more")
     if options.output_dir.resolve() == options.bids_dir.resolve():
         raise ConfigError("the output folder is the input folder", hint="Give another output folder")
-    wishes = _wishes(options)
+    wishes = Wishes.of(options)
+    if options.bids_filter_file is not None:
+        given = {key: values for key, values in wishes.filters.items() if values}
+        wishes.filters = read_filter(options.bids_filter_file) | given
+    if options.work_dir is not None:
+        wishes.settings["paths"] = {"work": str(options.work_dir.resolve())}
+    if options.level == "group":
+        wishes.participants = options.participant_label or []
     name = options.name or name_of(options.bids_dir)
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="bolt-") as scratch:
@@ -70,14 +75,15 @@ def run_app(options: argparse.Namespace) -> int:
 
 def _run_level(options: argparse.Namespace, place: Path, config: Config, dataset: Dataset) -> int:
     """Run the level that was asked for, of the configuration in a file."""
-    layout = Layout(config, dataset.ready_series)
-    if options.dry_run and (
-        status := show(place, folder=options.output_dir, fetch=options.fetch, learns=options.level == "group")
-    ):
-        return status
+    layout, learns = Layout(config, dataset.ready_series), options.level == "group"
+    if options.dry_run:
+        from bolt.workflow.readiness import show  # which imports much that a run does not need
+
+        if status := show(place, folder=options.output_dir, fetch=options.fetch, learns=learns):
+            return status
     if options.fetch and (status := _snakemake(options, place, ["resources"])):
         return status
-    if options.level == "group":
+    if learns:
         status = _snakemake(options, place, [])
         if not status and not options.dry_run:
             log.info("the report: %s", options.output_dir / layout.report)
@@ -119,22 +125,6 @@ def _participants(options: argparse.Namespace, place: Path, config: Config, data
     for page in pages:
         log.info("the quality of its images: %s", options.output_dir / page)
     return 0
-
-
-def _wishes(options: argparse.Namespace) -> Wishes:
-    """Return what the command line asks for."""
-    wishes = Wishes.of(options)
-    if options.bids_filter_file is not None:
-        filters = read_filter(options.bids_filter_file)
-        wishes.tasks = wishes.tasks or filters.get("tasks", [])
-        wishes.sessions = wishes.sessions or filters.get("sessions", [])
-        wishes.runs = wishes.runs or filters.get("runs", [])
-        wishes.bids_filter = filters.get("bids_filter", {})
-    if options.work_dir is not None:
-        wishes.settings["paths"] = {"work": str(options.work_dir.resolve())}
-    if options.level == "group":
-        wishes.participants = options.participant_label or []
-    return wishes
 
 
 def _snakemake(options: argparse.Namespace, place: Path, targets: list[str], *, shared: bool = False) -> int:

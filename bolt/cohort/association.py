@@ -34,7 +34,7 @@ SIZES = {
     "Cramér's V": (0.1, 0.3),
 }
 """Small and medium effects by convention (Cohen 1988). Those of rank-biserial correlations belong to d = 0.2 and 0.5 of
-normal values: 2Φ(d/√2) − 1 between classes, 2Φ(d√2) − 1 for pairs. Kendall's W: `_concordance_sizes`."""
+normal values: 2Φ(d/√2) − 1 between classes, 2Φ(d√2) − 1 for pairs. Kendall's W: in `compare_pairs`."""
 
 
 class Association(NamedTuple):
@@ -88,7 +88,10 @@ def compare_families(label: Array, values: Array, family: NDArray[np.int_], seed
         rows = chosen if independent else np.concatenate([rows_of[i] for i in chosen])
         return effect.estimate(label[rows], values[rows])
 
-    sizes = _sizes(effect.name, label, values)
+    sizes, scale = SIZES[effect.name], 1.0
+    if effect.name == "Cramér's V":  # of more categories than two it means more (Cohen's w)
+        scale = float(np.sqrt(min(label.shape[1], values.shape[1]) - 1))
+    sizes = sizes[0] / scale, sizes[1] / scale
     return _with_interval(len(rows_of), test, statistic, effect, resample, p, sizes, random)
 
 
@@ -110,7 +113,10 @@ def compare_pairs(values: Array, seed: int = 0) -> Association:
     else:
         test = stats.friedmanchisquare(*values.T)
         name, effect = "Friedman", Effect("Kendall's W", _concordance, _share)
-        data, sizes = stats.rankdata(values, axis=1), _concordance_sizes(values.shape[1])
+        data = stats.rankdata(values, axis=1)
+        # Kendall's W if one class differs from all others by d = 0.2 or 0.5 of the paired differences
+        small, medium = (float(12 * (stats.norm.cdf(d) - 0.5) ** 2 / (values.shape[1] + 1)) for d in (0.2, 0.5))
+        sizes = small, medium
     statistic, p = float(test.statistic), float(test.pvalue)
     random = np.random.default_rng(seed)
 
@@ -148,7 +154,13 @@ def _usual_test(label: Array, values: Array) -> tuple[str, float, float]:
         rho, p = stats.spearmanr(label, values)
         return "Spearman correlation", float(rho), float(p)
     if label.ndim == values.ndim == 2:
-        return _chi_square(label.T @ values)
+        table = label.T @ values  # counts: tested exactly, or by permutation, where expected ones are small
+        test = stats.chi2_contingency(table, correction=False)
+        if test.expected_freq.min() >= MIN_EXPECTED:
+            return "chi-square", float(test.statistic), float(test.pvalue)
+        if table.shape == (2, 2) and (table == table.round()).all():
+            return "Fisher's exact test", float(test.statistic), float(stats.fisher_exact(table.astype(int)).pvalue)
+        return BY_PERMUTATION, float(test.statistic), np.nan
     groups, numbers = (label, values) if label.ndim == 2 else (values, label)
     parts = [numbers[column > 0] for column in groups.T]
     if len(parts) == 2:
@@ -156,16 +168,6 @@ def _usual_test(label: Array, values: Array) -> tuple[str, float, float]:
         return "Mann–Whitney", float(test.statistic), float(test.pvalue)
     test = stats.kruskal(*parts)
     return "Kruskal–Wallis", float(test.statistic), float(test.pvalue)
-
-
-def _chi_square(table: Array) -> tuple[str, float, float]:
-    """Test a table of counts, exactly or by permutation where expected counts are small."""
-    test = stats.chi2_contingency(table, correction=False)
-    if test.expected_freq.min() >= MIN_EXPECTED:
-        return "chi-square", float(test.statistic), float(test.pvalue)
-    if table.shape == (2, 2) and (table == table.round()).all():
-        return "Fisher's exact test", float(test.statistic), float(stats.fisher_exact(table.astype(int)).pvalue)
-    return BY_PERMUTATION, float(test.statistic), np.nan
 
 
 def _permuted_p(label: Array, values: Array, family: NDArray[np.int_], random: np.random.Generator) -> float:
@@ -285,16 +287,3 @@ def _concordance(ranks: Array) -> float:
         return np.nan
     w = n * np.sum((ranks.mean(axis=0) - middle) ** 2) / total
     return float((n * w - 1) / (n - 1))
-
-
-def _concordance_sizes(n_classes: int) -> tuple[float, float]:
-    """Return Kendall's W if one class differs from all others by d = 0.2 or 0.5 of the paired differences."""
-    small, medium = (12 * (stats.norm.cdf(d) - 0.5) ** 2 / (n_classes + 1) for d in (0.2, 0.5))
-    return float(small), float(medium)
-
-
-def _sizes(name: str, label: Array, values: Array) -> tuple[float, float]:
-    """Return the small and the medium effect; Cramér's V of more categories than two means more (Cohen's w)."""
-    small, medium = SIZES[name]
-    scale = np.sqrt(min(label.shape[1], values.shape[1]) - 1) if name == "Cramér's V" else 1.0
-    return float(small / scale), float(medium / scale)

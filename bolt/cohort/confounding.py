@@ -8,6 +8,7 @@ interval that excludes medium ones: a large p-value alone may mean that there ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,28 +16,11 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_ind
 
 from bolt.cohort.association import Association, compare_families, compare_pairs
+from bolt.io.files import read_yaml
 
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
 UNITS = {"age": "years", "mean_fd": "mm mean FD"}
-TEST_COLUMNS = {
-    "measure": "Measure compared with the label",
-    "n": "Participants with known values",
-    "units": "Families, or participants without known relatives: the unit of tests and intervals",
-    "test": "Statistical test",
-    "statistic": "Test statistic",
-    "effect": "Effect size; 0: no effect",
-    "effect_name": "Name of the effect size",
-    "low": "Lower end of its 95 % interval (bootstrap over families)",
-    "high": "Upper end",
-    "small": "Small effect by convention (Cohen 1988)",
-    "medium": "Medium effect by convention",
-    "p": "p-value",
-    "p_holm": "p-value after Holm's correction for the measures tested",
-    "verdict": "differs: p_holm < 0.05; similar: effect less than small, and the interval excludes medium effects; "
-    "else may differ",
-    "groups": "Of age and motion in two classes: their means, and the p-value of Welch's t-test, uncorrected",
-    "words": "Result in words",
-}
+TEST_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["tests"]
 LEVEL = 0.05
 DIFFERS, MAY_DIFFER, SIMILAR = "differs", "may differ", "similar"
 VERBS = {
@@ -76,7 +60,9 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
     table["p_holm"] = holm(table["p"])
     for i, (column, name) in enumerate(MEASURES.items()):
         if not table.loc[i, "words"]:
-            table.loc[i, "verdict"] = _verdict(table.loc[i])
+            row = table.loc[i]
+            small = abs(row.effect) < row.small and -row.medium < row.low and row.high < row.medium
+            table.loc[i, "verdict"] = DIFFERS if row.p_holm < LEVEL else SIMILAR if small else MAY_DIFFER
             known = participants.dropna(subset=[column])
             table.loc[i, "groups"] = _groups(column, known, classes)
             table.loc[i, "words"] = _words(name, column, known, classes, table.loc[i])
@@ -196,29 +182,18 @@ def _groups(column: str, known: pd.DataFrame, classes: Sequence[str] | None) -> 
     return f"mean {means} {UNITS[column].split()[0]}, Welch p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}"
 
 
-def _verdict(row: pd.Series) -> str:
-    """Judge a test by its p-value, else by the size of the effect and its interval."""
-    if row.p_holm < LEVEL:
-        return DIFFERS
-    small = abs(row.effect) < row.small and -row.medium < row.low and row.high < row.medium
-    return SIMILAR if small else MAY_DIFFER
-
-
 def _words(name: str, column: str, known: pd.DataFrame, classes: Sequence[str] | None, row: pd.Series) -> str:
     """Describe a result in one sentence."""
     verb = VERBS[row.verdict][classes is None]
     effect = effect_text(row.effect_name, row.effect) + interval_text(row.low, row.high)
-    units = f"{row.units:.0f} {'participants' if row.units == row.n else 'families'}"
-    doubt = ""
-    if row.verdict == MAY_DIFFER:
-        is_small = abs(row.effect) < row.small
-        doubt = (
-            f"; {units} are too few to exclude a medium effect"
-            if is_small
-            else (f"; the effect is not small, but {units} are too few to tell")
-        )
     summary = f"{row.groups}; " if row.groups else _summary(column, known, classes)
-    return f"{name} {verb}: {summary}{effect}, {_p(row.p_holm)}{doubt}."
+    p = "< 0.001" if row.p_holm < 0.001 else f"= {row.p_holm:.2g}"
+    doubt, units = "", f"{row.units:.0f} {'participants' if row.units == row.n else 'families'}"
+    if row.verdict == MAY_DIFFER and abs(row.effect) < row.small:
+        doubt = f"; {units} are too few to exclude a medium effect"
+    elif row.verdict == MAY_DIFFER:
+        doubt = f"; the effect is not small, but {units} are too few to tell"
+    return f"{name} {verb}: {summary}{effect}, corrected p {p}{doubt}."
 
 
 def _summary(column: str, known: pd.DataFrame, classes: Sequence[str] | None) -> str:
@@ -248,7 +223,3 @@ def _medians(medians: pd.Series, unit: str, what: str = "median") -> str:
         return f"{what} {', '.join(shown)}{unit}; "
     low, high = (shown[int(i)] for i in (medians.argmin(), medians.argmax()))
     return f"{what} from {low} to {high}{unit}; "
-
-
-def _p(value: float) -> str:
-    return "corrected p < 0.001" if value < 0.001 else f"corrected p = {value:.2g}"

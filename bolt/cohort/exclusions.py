@@ -12,20 +12,11 @@ import numpy as np
 import pandas as pd
 
 from bolt.datasets.participants import SELECTION
-from bolt.io.errors import DataError
-from bolt.io.files import read_columns, read_json, read_text, to_numbers, write_table
-from bolt.io.text import shorten_list
+from bolt.io.errors import DataError, shorten_list
+from bolt.io.files import read_columns, read_json, read_text, read_yaml, to_numbers, write_table
 
-EXCLUSION_COLUMNS = {
-    "scan_id": "Excluded scan",
-    "stage": "Stage that excluded it; selection: not requested",
-    "reason": "Reason for the exclusion",
-}
-WARNING_COLUMNS = {
-    "scan_id": "Included scan",
-    "stage": "Stage that gave the warning",
-    "warning": "Warning, with the file it concerns",
-}
+EXCLUSION_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["exclusions"]
+WARNING_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["warnings"]
 DUPLICATES = "duplicates"
 """Stage of copies of a recording, excluded or grouped by `folds: duplicates`."""
 JOINED = "joined"

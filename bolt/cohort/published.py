@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
 from bolt.config import Published
-from bolt.io.files import write_table
+from bolt.io.files import read_yaml, write_table
 
 log = logging.getLogger("bolt")
 
-COHORT_COLUMNS = {
-    "measure": "What is counted, among the included scans",
-    "found": "Count in this cohort",
-    "paper": "Published count",
-}
+COHORT_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["cohort"]
 
 
 def compare_cohort(scans: pd.DataFrame, published: Published) -> pd.DataFrame:
@@ -35,15 +30,12 @@ def compare_cohort(scans: pd.DataFrame, published: Published) -> pd.DataFrame:
         `COHORT_COLUMNS`.
     """
     usable = scans[scans.exclude_reason.isna()]
-
-    def rows() -> Iterator[tuple[str, int, int]]:
-        if published.scans is not None:
-            yield "scans", len(usable), published.scans
-        for column, counts in (("label", published.label), ("sex", published.sex)):
-            for value, count in counts.items():
-                yield f"subjects, {column} {value}", usable.subject[usable[column] == value].nunique(), count
-
-    return pd.DataFrame(list(rows()), columns=list(COHORT_COLUMNS))
+    rows = [] if published.scans is None else [("scans", len(usable), published.scans)]
+    for column, counts in (("label", published.label), ("sex", published.sex)):
+        for value, count in counts.items():
+            found = usable.subject[usable[column] == value].nunique()
+            rows.append((f"subjects, {column} {value}", found, count))
+    return pd.DataFrame(rows, columns=list(COHORT_COLUMNS))
 
 
 def write_cohort(scans: pd.DataFrame, published: Published | None, path: Path) -> None:

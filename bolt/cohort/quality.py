@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pandas as pd
 from bolt.config import Config, Dataset, Quality
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.io.errors import DataError
-from bolt.io.files import read_columns, read_json, read_table, to_numbers, write_status, write_table
+from bolt.io.files import read_columns, read_json, read_table, read_yaml, to_numbers, write_status, write_table
 from bolt.io.series_files import read_series
 from bolt.preprocess.quality.measures import MEASURES, motion_numbers
 
@@ -23,12 +24,8 @@ MOTION = ("framewise_displacement", "std_dvars")
 """Columns of confounds, often among hundreds, that quality is judged by."""
 RATINGS = ("keep", "unsure", "exclude")
 """What a person may say of a scan."""
-QUALITY_COLUMNS = {
-    "scan_id": "Scan",
-    "subject": "Subject",
-    "anatomy": "Folder of the T1w image below derivatives/",
-    "state": "ok; excluded (by a cut-off or an earlier stage); failed (in an earlier stage)",
-    "reason": "Why the state is not ok",
+QUALITY_COLUMNS: dict[str, str] = {
+    **read_yaml(Path(__file__).with_name("columns.yaml"))["quality"],
     **{name: f"{m.description}{f' ({m.unit})' if m.unit else ''}" for name, m in MEASURES.items()},
 }
 
@@ -58,7 +55,12 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout, *, write
     cutoffs, rated_bad = list(config.quality.cutoffs()), excluded_by_eye(config.quality.ratings)
     rows, n_unknown = [], dict.fromkeys((measure for _, measure, _ in cutoffs), 0)
     for scan in scans[scans.exclude_reason.isna()].itertuples():
-        failure = _earlier_failure(scan, layout)
+        before, failure = layout.series_status(scan.scan_id), None
+        if scan.kind == "series":
+            before = Path(scan.bold).parent / "status.json"
+        if scan.kind != "series" or before.is_file():  # of series, only downloaded ones have a status
+            status = read_json(before)
+            failure = None if status["state"] == "ok" else status  # the series could not be made or downloaded
         numbers = {} if failure else _numbers(scan, config, layout)
         state, reason = "ok", ""
         if failure:
@@ -128,31 +130,14 @@ def failed_cutoffs(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
         unit = f" {measure.unit}" if measure.unit else ""
         side = "below" if bound == "min" else "above"
         meaning = f": {measure.beyond}" if measure.beyond else ""
-        reasons.append(f"{measure.label} {_digits(value, cutoff)}{unit} is {side} the cut-off {cutoff:g}{meaning}")
+        texts = [f"{value:.{digits}g}" for digits in range(2, 7)]
+        shown = next((text for text in texts if float(text) != cutoff), f"{value!r}")  # distinguished from the cut-off
+        reasons.append(f"{measure.label} {shown}{unit} is {side} the cut-off {cutoff:g}{meaning}")
     return reasons
 
 
-def _digits(value: float, cutoff: float) -> str:
-    """Format a value with as few digits as distinguish it from the cut-off."""
-    for digits in range(2, 7):
-        text = f"{value:.{digits}g}"
-        if float(text) != cutoff:
-            return text
-    return f"{value!r}"
-
-
-def _earlier_failure(scan: Any, layout: Layout) -> dict[str, Any] | None:
-    """Return the status of a scan whose series could not be made or downloaded."""
-    path = layout.series_status(scan.scan_id)
-    if scan.kind == "series":  # only downloaded ones have a status
-        path = Path(scan.bold).parent / "status.json"
-        if not path.is_file():
-            return None
-    status: dict[str, Any] = read_json(path)
-    return None if status["state"] == "ok" else status
-
-
 def _numbers(scan: Any, config: Config, layout: Layout) -> dict[str, Any]:
+    """Return the known measures of a scan."""
     numbers: dict[str, Any] = {"n_volumes": scan.n_volumes, "mean_fd": scan.mean_fd}
     if scan.kind == "raw":
         anatomy = folder_of(scan.t1w)
@@ -161,26 +146,16 @@ def _numbers(scan: Any, config: Config, layout: Layout) -> dict[str, Any]:
     elif isinstance(scan.confounds, str) and Path(scan.confounds).suffix == ".tsv":
         numbers |= motion_numbers(read_table(scan.confounds, columns=MOTION))
     if pd.isna(numbers["n_volumes"]):  # unknown before a scan is downloaded
-        numbers["n_volumes"] = _length(scan, config, layout)
+        if scan.kind == "series":
+            with suppress(DataError):  # the cache will exclude it with the reason
+                numbers["n_volumes"] = len(read_series(scan.bold))
+        else:
+            sidecar = layout.series_file(scan.scan_id, next(iter(config.atlas_places))).with_suffix(".json")
+            numbers["n_volumes"] = read_json(sidecar).get("NumberOfVolumes") if sidecar.is_file() else None
     if scan.kind != "series":
-        numbers["coverage"] = min(_coverage(scan.scan_id, atlas, layout) for atlas in config.atlas_places)
+        covered = (read_columns(layout.coverage(scan.scan_id, atlas), ["covered"]) for atlas in config.atlas_places)
+        numbers["coverage"] = min(float(np.nanmean(to_numbers(column))) for (column,) in covered)
     return {name: value for name, value in numbers.items() if name in MEASURES and not pd.isna(value)}
-
-
-def _length(scan: Any, config: Config, layout: Layout) -> int | None:
-    """Return the number of volumes of a scan, from the sidecar of its series, or the length of ready series."""
-    if scan.kind != "series":
-        sidecar = layout.series_file(scan.scan_id, next(iter(config.atlas_places))).with_suffix(".json")
-        return read_json(sidecar).get("NumberOfVolumes") if sidecar.is_file() else None
-    try:
-        return len(read_series(scan.bold))
-    except DataError:  # the cache will exclude it with the reason
-        return None
-
-
-def _coverage(scan_id: str, atlas: str, layout: Layout) -> float:
-    (covered,) = read_columns(layout.coverage(scan_id, atlas), ["covered"])
-    return float(np.nanmean(to_numbers(covered)))
 
 
 def is_judged(config: Config, dataset: Dataset) -> bool:

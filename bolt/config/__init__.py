@@ -12,58 +12,25 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
-from bolt.config.costs import Costs
 from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, PaperDataset, Published, Range, Simulate
 from bolt.config.experiments import EXPLAINING, Complexity, Experiment, InPaper, OneAtlas, Quick, Row, Spectra, Sweep
 from bolt.config.keys import Keys, Seed, nearest, parse
-from bolt.config.models import FoldSettings, Model, Training
-from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Registration
-from bolt.config.quality import Quality
-from bolt.config.search import Search, Space, Span
-from bolt.io.bids_names import atlas_name
+from bolt.config.models import FoldSettings, Model, Search, Space, Span, Training
+from bolt.config.preprocessing import (
+    AROMA,
+    STRATEGY_PARAMETERS,
+    Denoise,
+    Parcellate,
+    Preprocess,
+    Quality,
+    Registration,
+)
+from bolt.io.bids import atlas_name
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml
 from bolt.io.places import ROOT
-
-__all__ = [
-    "AROMA",
-    "EXPLAINING",
-    "ROOT",
-    "STRATEGY_PARAMETERS",
-    "Abide",
-    "Bucket",
-    "Complexity",
-    "Costs",
-    "Dataset",
-    "Denoise",
-    "Experiment",
-    "Explain",
-    "FoldSettings",
-    "Hcp",
-    "InPaper",
-    "Model",
-    "OneAtlas",
-    "PaperDataset",
-    "Parcellate",
-    "Preprocess",
-    "Published",
-    "Quality",
-    "Quick",
-    "Range",
-    "Registration",
-    "Row",
-    "Search",
-    "Simulate",
-    "Space",
-    "Span",
-    "Spectra",
-    "Sweep",
-    "Training",
-    "nearest",
-    "parse",
-]
 
 
 class Paths(Keys):
@@ -258,6 +225,28 @@ class Config(Keys):
         return self
 
 
+class AbideMegabytes(Keys):
+    """Average size of a file of ABIDE-I."""
+
+    series: NonNegativeFloat
+    images: NonNegativeFloat
+
+
+class MegabytesPerScan(Keys):
+    """What a finished run keeps of a scan."""
+
+    raw: NonNegativeFloat = Field(description="transforms, masks, references, pictures of a raw scan")
+    series: NonNegativeFloat = Field(description="per atlas: series, and their share of the cache")
+
+
+class Costs(Keys):
+    """Sizes on which estimates are based: `config/costs.yaml`."""
+
+    abide_megabytes: AbideMegabytes
+    hcp_megabytes_per_volume: NonNegativeFloat
+    megabytes_per_scan: MegabytesPerScan
+
+
 KINDS: dict[str, tuple[str, type[Keys]]] = {
     "dataset": ("datasets", Dataset),
     "model": ("models", Model),
@@ -271,6 +260,12 @@ KINDS: dict[str, tuple[str, type[Keys]]] = {
 def load_config(path: str | Path) -> Config:
     """Read and check the main configuration file."""
     return parse(Config, read_yaml(path), path)
+
+
+def load_costs() -> Costs:
+    """Read and check `config/costs.yaml`."""
+    path = ROOT / "config/costs.yaml"
+    return parse(Costs, read_yaml(path), path)
 
 
 def load_dataset(name: str) -> Dataset:
@@ -322,11 +317,8 @@ def _load(kind: str, name: str) -> Keys:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of all configuration files, which `make schemas` writes to `config/schemas/`."""
-    kinds: dict[str, type[Keys]] = {
-        "config": Config,
-        "costs": Costs,
-        **{kind: keys for kind, (_, keys) in KINDS.items()},
-    }
+    kinds: dict[str, type[Keys]] = {kind: keys for kind, (_, keys) in KINDS.items()}
+    kinds = {"config": Config, "costs": Costs, **kinds}
     return {kind: keys.model_json_schema() for kind, keys in kinds.items()}
 
 

@@ -218,28 +218,16 @@ class Dataset(Keys):
         return classes and [plain_number(name) for name in classes]
 
     @model_validator(mode="after")
-    def _different_classes(self) -> Dataset:
+    def _fits_together(self) -> Dataset:
         if self.classes and len(set(self.classes)) != len(self.classes):
             raise ValueError("'classes' has duplicate entries")
-        return self
-
-    @model_validator(mode="after")
-    def _red_is_one_of_two(self) -> Dataset:
         if self.red is not None and (self.classes is None or len(self.classes) != 2 or self.red not in self.classes):
             raise ValueError(f"'red' must be one of two classes, not '{self.red}'")
-        return self
-
-    @model_validator(mode="after")
-    def _each_site_in_one_institution(self) -> Dataset:
         if self.institutions and self.site is None:
             raise ValueError("'institutions' needs sites: name their column ('site')")
         listed = [name for names in self.institutions.values() for name in names]
         if repeated := sorted({name for name in listed if listed.count(name) > 1}):
             raise ValueError(f"'institutions' lists {', '.join(repeated)} twice")
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_path(self) -> Dataset:
         if not self.downloaded and self.path == Path():
             raise ValueError("key 'path' is missing")
         if self.bids is not None and self.source != "fmriprep":

@@ -9,8 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bolt.io.credentials import without_credentials
-from bolt.io.errors import ConfigError
+from bolt.io.errors import ConfigError, without_credentials
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """Of random numbers: what NumPy and torch take."""
@@ -41,7 +40,11 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
     place = [str(part) for part in problem["loc"]]
     key = ".".join(place) or "the file"
     if problem["type"] == "extra_forbidden":
-        siblings = _keys_beside(keys, place)
+        group: Any = keys
+        for part in place[:-1]:
+            if part in group.model_fields:  # else an index into a list of groups, or a name in a mapping of them
+                group = _group_in(group.model_fields[part].annotation)
+        siblings = list(group.model_fields)
         raise ConfigError(
             f"unknown key '{key}'",
             where=where,
@@ -51,15 +54,6 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
         raise ConfigError(f"key '{key}' is missing", where=where, hint="Add it")
     found = f" (found {without_credentials(repr(problem['input']))})" if place else ""  # else it is the whole file
     raise ConfigError(f"'{key}': {problem['msg']}{found}", where=where, hint="Correct the value")
-
-
-def _keys_beside(keys: type[Keys], place: list[str]) -> list[str]:
-    """Return the known keys of the group that contains the key at `place`."""
-    group: Any = keys
-    for part in place[:-1]:
-        if part in group.model_fields:  # otherwise an index into a list of groups, or a name in a mapping of them
-            group = _group_in(group.model_fields[part].annotation)
-    return list(group.model_fields)
 
 
 def _group_in(annotation: Any) -> type[Keys] | None:

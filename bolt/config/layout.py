@@ -1,21 +1,24 @@
 """Names and places of everything made: the one module that knows the tree of `results/`.
 
-Rules and commands both ask here, so that every path is spelled once.
+Rules and commands both ask here, so that every path is spelled once. It imports no library of preprocessing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bolt.config import Config, Model
-from bolt.config.derivatives import anatomical_names
 
 READY = "ready"
 """Takes the place of ``<space>-<denoise>`` for ready series."""
 ORACLE = "truth"
 """Takes the place of ``<space>-<denoise>`` for the demo's oracle: models trained on true series."""
+T1W_PICTURES = ("T1w",)
+SCAN_PICTURES = ("bold", "boldref", "boldmap")
 
 
 @dataclass(frozen=True)
@@ -111,48 +114,29 @@ class Layout:
         denoise = Path(config.denoise).stem
         self.variants = (f"{self.space}-{denoise}", f"native-{denoise}")  # series of both output spaces may lie here
         self.variant = READY if ready_series else self.variants[self.native]
+        self.scans = self.results / "scans.tsv"
+        self.exclusions = self.results / "exclusions.tsv"
+        self.warnings = self.results / "warnings.tsv"  # about included scans
+        self.bad_scans = self.results / "bad_scans.tsv"  # at which a run with `bad_scans: refuse` stopped
+        self.folds = self.results / "folds.tsv"
+        self.config = self.results / "config.yaml"  # the merged configuration of the run
+        self.downloads = self.work / "downloads"
+        # not below `work`: without the template everything would be preprocessed again
+        self.template = self.results / "templates" / self.space
+        self.derivatives = self.results / "derivatives"
+        self.quality = self.results / "quality" / "quality.tsv"  # measures, and whether a scan is excluded for them
+        self.tables = self.results / "tables"
+        self.cohort = self.tables / "paper_cohort.tsv"  # beside the published one
+        # beside the report, because two stages write the pages: after preprocessing, and with the predictions
+        self.subjects = self.results / "subjects"
+        self.report = self.results / "report" / "index.html"
+        pages = ("index", "cohort", "performance", "methods")
+        self.report_pages = [self.report.with_name(f"{name}.html") for name in pages]  # of every report
+        self.quality_page = self.report.with_name("quality.html")
+        self.explanation_page = self.report.with_name("explanation.html")
+        self.trust_page = self.report.with_name("trust.html")
 
     # ---- scans -------------------------------------------------------------------------------
-    @property
-    def scans(self) -> Path:
-        """Return the scan table."""
-        return self.results / "scans.tsv"
-
-    @property
-    def cohort(self) -> Path:
-        """Return the table of the cohort beside the published one."""
-        return self.tables / "paper_cohort.tsv"
-
-    @property
-    def exclusions(self) -> Path:
-        """Return the table of excluded scans."""
-        return self.results / "exclusions.tsv"
-
-    @property
-    def warnings(self) -> Path:
-        """Return the table of warnings about included scans."""
-        return self.results / "warnings.tsv"
-
-    @property
-    def bad_scans(self) -> Path:
-        """Return the list of scans at which a run with `bad_scans: refuse` stopped."""
-        return self.results / "bad_scans.tsv"
-
-    @property
-    def folds(self) -> Path:
-        """Return the table of folds."""
-        return self.results / "folds.tsv"
-
-    @property
-    def config(self) -> Path:
-        """Return the merged configuration of the run."""
-        return self.results / "config.yaml"
-
-    @property
-    def downloads(self) -> Path:
-        """Return the folder of what the workflow downloads of a dataset."""
-        return self.work / "downloads"
-
     def events(self, scan_id: str) -> Path:
         """Return the table of a scan's task events, where its source has them in another form."""
         return self.results / "events" / f"{scan_id}_events.tsv"
@@ -167,23 +151,10 @@ class Layout:
 
     # ---- preprocessing -----------------------------------------------------------------------
     @property
-    def template(self) -> Path:
-        """Return the folder with the template of the output space.
-
-        It is not below `work`: without it everything would be preprocessed again.
-        """
-        return self.results / "templates" / self.space
-
-    @property
     def template_files(self) -> dict[str, Path]:
         """Return the images that every template has; some have ``gm.nii.gz`` besides."""
         names = {"t1w": "T1w", "mask": "brain_mask", "ventricles": "ventricles"}
         return {port: self.template / f"{name}.nii.gz" for port, name in names.items()}
-
-    @property
-    def derivatives(self) -> Path:
-        """Return the folder of preprocessed images."""
-        return self.results / "derivatives"
 
     def anatomical(self, folder: str) -> Path:
         """Return the folder of a preprocessed T1w; `folder` is ``sub-01`` or ``sub-01/ses-a``."""
@@ -243,27 +214,9 @@ class Layout:
         return self.series(scan_id) / f"{scan_id}_atlas-{atlas}_coverage.tsv"
 
     # ---- quality -----------------------------------------------------------------------------
-    @property
-    def quality(self) -> Path:
-        """Return the table of all scans' quality: measures, and whether the scan is excluded for them."""
-        return self.results / "quality" / "quality.tsv"
-
     def quality_status(self, scan_id: str) -> Path:
         """Return the status file of a scan's quality."""
         return self.quality.parent / scan_id / "status.json"
-
-    @property
-    def quality_page(self) -> Path:
-        """Return the page of the quality of all scans."""
-        return self.report.with_name("quality.html")
-
-    @property
-    def subjects(self) -> Path:
-        """Return the folder with a page per subject.
-
-        It is beside the report's, because two stages write them: after preprocessing, and with the predictions.
-        """
-        return self.results / "subjects"
 
     # ---- cache and truth ---------------------------------------------------------------------
     def cache(self, atlas: str, variant: str | None = None) -> Path:
@@ -314,32 +267,6 @@ class Layout:
         """Return the model's configuration with the values chosen for all datasets and atlases."""
         return self.paper / "search" / f"{model}.yaml"
 
-    # ---- report ------------------------------------------------------------------------------
-    @property
-    def tables(self) -> Path:
-        """Return the folder of tables."""
-        return self.results / "tables"
-
-    @property
-    def report(self) -> Path:
-        """Return the first page of the report."""
-        return self.results / "report" / "index.html"
-
-    @property
-    def report_pages(self) -> list[Path]:
-        """Return the pages that every report has."""
-        return [self.report.with_name(f"{name}.html") for name in ("index", "cohort", "performance", "methods")]
-
-    @property
-    def explanation_page(self) -> Path:
-        """Return the page of the moments and regions that drive predictions; beside the report."""
-        return self.report.with_name("explanation.html")
-
-    @property
-    def trust_page(self) -> Path:
-        """Return the page of tests of the explanation."""
-        return self.report.with_name("trust.html")
-
 
 def folder_of(name: str) -> str:
     """Return the folder of a BIDS file or scan name: ``sub-01_ses-a_task-rest`` → ``sub-01/ses-a``."""
@@ -350,3 +277,67 @@ def folder_of(name: str) -> str:
 def prefix_of(folder: str) -> str:
     """Return the start of the file names in a folder: ``sub-01/ses-a`` → ``sub-01_ses-a_``."""
     return folder.replace("/", "_") + "_"
+
+
+def anatomical_names(prefix: str, space: str) -> dict[str, str]:
+    """Return file names of the anatomical outputs, by the names of the workflow's outputs.
+
+    Parameters
+    ----------
+    prefix : str
+        ``sub-01_`` or ``sub-01_ses-a_``.
+    space : str
+        The template's name.
+    """
+    return {
+        "t1w": f"{prefix}desc-preproc_T1w.nii.gz",
+        "mask": f"{prefix}desc-brain_mask.nii.gz",
+        "dseg": f"{prefix}dseg.nii.gz",
+        **{tissue: f"{prefix}label-{tissue.upper()}_probseg.nii.gz" for tissue in ("gm", "wm", "csf")},
+        "deep": f"{prefix}label-deepGM_mask.nii.gz",
+        "forward": f"{prefix}from-T1w_to-{space}_mode-image_xfm.h5",
+        "inverse": f"{prefix}from-{space}_to-T1w_mode-image_xfm.h5",
+        "warped": f"{prefix}space-{space}_desc-preproc_T1w.nii.gz",
+    }
+
+
+def pictures_of(figures: Path, start: str, suffixes: tuple[str, ...], space: str | None = None) -> dict[Path, str]:
+    """Return the pictures of one image, with the content of each (``tissues_T1w``).
+
+    Parameters
+    ----------
+    figures : path
+        Folder with the pictures of all images of the subject.
+    start : str
+        Start of the names: ``sub-01_``, ``sub-01_task-rest_`` (which does not match ``sub-01_task-rest_run-2``).
+    suffixes : tuple of str
+        Ends of the names: ``T1w``, or ``bold``, ``boldref``, ``boldmap``.
+    space : str, optional
+        Skip pictures in other spaces.
+    """
+    # `start` is not in the pattern: one for each of thousands of scans would be compiled anew
+    rest = re.compile(rf"(?:space-([A-Za-z0-9]+)_)?desc-([A-Za-z0-9]+_({'|'.join(suffixes)}))\.[a-z]+")
+    pictures = {}
+    for file in sorted(os.listdir(figures)) if figures.is_dir() else []:
+        name = rest.fullmatch(file.removeprefix(start)) if file.startswith(start) else None
+        if name and space in (None, name[1] or space):
+            pictures[figures / file] = name[2]
+    return pictures
+
+
+def remove_outputs(made: Iterable[Path], start: str, suffixes: tuple[str, ...]) -> None:
+    """Remove what an earlier job made of an image, so that a failing one does not keep outdated pictures.
+
+    Parameters
+    ----------
+    made : iterable of path
+        Its outputs, in one folder; their JSON files and ``desc-quality.json`` are removed as well.
+    start, suffixes
+        As in `pictures_of`, for the pictures in ``figures`` beside that folder.
+    """
+    made = list(made)
+    folder = made[0].parent
+    sidecars = [file.with_name(f"{file.name.split('.')[0]}.json") for file in made]
+    pictures = pictures_of(folder.parent / "figures", start, suffixes)
+    for file in (*made, *sidecars, folder / f"{start}desc-quality.json", *pictures):
+        file.unlink(missing_ok=True)

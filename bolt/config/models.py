@@ -1,4 +1,4 @@
-"""Keys of a model: `config/models/<name>.yaml`."""
+"""Keys of a model (`config/models/<name>.yaml`), and of the search for its hyper-parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, WithJsonSchema, field_validator, model_validator
 
 from bolt.config.datasets import Dataset
-from bolt.config.keys import Keys, parse
+from bolt.config.keys import Keys, Seed, parse
 from bolt.io.errors import ConfigError
 from bolt.io.names import Name
 
@@ -173,15 +173,11 @@ class Model(Keys):
         return [load_model(one) if isinstance(one, str) else one for one in given] if given else members
 
     @model_validator(mode="after")
-    def _folds_and_datasets_have_known_keys(self) -> Model:
+    def _known_keys_and_different_columns(self) -> Model:
         for fold in self.by_fold:
             self.for_fold(fold)
         for dataset in self.by_dataset:
             self._on(dataset)
-        return self
-
-    @model_validator(mode="after")
-    def _different_covariates(self) -> Model:
         for key in ("covariates", "preserve"):
             if len(set(getattr(self, key))) != len(getattr(self, key)):
                 raise ValueError(f"'{key}' has duplicate entries")
@@ -255,3 +251,65 @@ class Model(Keys):
     def run_name(self) -> str:
         """Return the name of the model's folder in `runs`."""
         return f"{self.name}-{self.hash()}"
+
+
+class Span(Keys):
+    """Values to try for one setting: a range (of whole numbers if both ends are), or a list."""
+
+    low: int | float | None = Field(None, description="lowest value")
+    high: int | float | None = Field(None, description="highest value")
+    log: bool = Field(False, description="search the range on a logarithmic scale")
+    choices: list[Any] | None = Field(None, description="values to choose from, instead of a range")
+
+    @model_validator(mode="after")
+    def _is_range_or_list(self) -> Span:
+        if self.choices is not None:
+            if not self.choices or self.low is not None or self.high is not None or self.log:
+                raise ValueError("'choices' must be a non-empty list, without 'low', 'high' and 'log'")
+        elif self.low is None or self.high is None or self.low > self.high:
+            raise ValueError("needs 'choices', or 'low' and 'high' with low <= high")
+        elif self.log and self.low <= 0:
+            raise ValueError("with 'log', the range must be above 0")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Return whether the range is one of whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+class Space(Keys):
+    """Settings that a search may change: `config/search/<name>.yaml`."""
+
+    name: Name = Field(description="set by the file's name")
+    description: str = Field("", description="one sentence")
+    training: dict[str, Span] = Field({}, description="keys of `training`, for every model with epochs")
+    hyper: dict[str, dict[str, Span]] = Field({}, description="module in bolt/models to settings of such models")
+
+    @model_validator(mode="after")
+    def _known_keys(self) -> Space:
+        unknown = sorted(set(self.training) - set(Training.model_fields))
+        if unknown:
+            raise ValueError(f"'training' has no key '{unknown[0]}'; known: {', '.join(Training.model_fields)}")
+        return self
+
+
+class Search(Keys):
+    """The target `search` of the workflow."""
+
+    models: list[str] = Field([], description="files in config/models (or paths); empty: those in `models`")
+    space: str = Field("paper", description="file in config/search (or a path)")
+    scheme: Literal["per-fold", "paper", "both", "shared"] = "per-fold"
+    use: bool = Field(False, description="experiments train models with the values of the scheme `shared`")
+    n_trials: int = Field(30, ge=1, description="trials per searched fold")
+    seed: Seed = Field(0, description="of the search and of its trial trainings")
+
+    @property
+    def schemes(self) -> list[str]:
+        """Return the schemes that are run."""
+        return ["paper", "per-fold"] if self.scheme == "both" else [self.scheme]
+
+    @property
+    def shared(self) -> bool:
+        """Return whether all datasets and atlases try the same candidates, of which one is chosen for all."""
+        return self.scheme == "shared"

@@ -53,12 +53,19 @@ def with_own_files(raw: dict[str, Any], configfiles: Sequence[str | Path]) -> tu
     notes: list[str] = []
 
     def place(key: str, name: Any) -> Any:
-        own = _own_file(NAMED[key], name, folders) if _is_name(name) else None
+        # else a path, or a mistake, which parsing reports
+        is_name = isinstance(name, str) and Path(name).name == name and not name.endswith((".yaml", ".yml"))
+        if not is_name:
+            return name
+        kind, shipped = NAMED[key], _shipped(NAMED[key], name)
+        found = (own for own in (_place(kind, name, folder) for folder in folders) if os.path.isfile(own))
+        own = next((own for own in found if not (shipped and own.samefile(shipped))), None)
         if own is None:
             return name
-        if _shipped(NAMED[key], name):
+        if shipped:
             notes.append(f"Note: '{key}: {name}' is your own {own}, not the file of this name that comes with BolT.")
-        return _shortest(own.parent if NAMED[key] == ATLAS else own)
+        path, here = own.parent if kind == ATLAS else own, Path.cwd()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     for key in NAMED:
         *above, last = key.split(".")
@@ -69,18 +76,6 @@ def with_own_files(raw: dict[str, Any], configfiles: Sequence[str | Path]) -> tu
             names = holder[last]
             holder[last] = [place(key, name) for name in names] if isinstance(names, list) else place(key, names)
     return raw, notes
-
-
-def _is_name(value: Any) -> bool:
-    """Whether a value is a name, not a path (nor a mistake, which parsing reports)."""
-    return isinstance(value, str) and Path(value).name == value and not value.endswith((".yaml", ".yml"))
-
-
-def _own_file(kind: str, name: str, folders: Sequence[Path]) -> Path | None:
-    """Find the user's file of this name, if there is one."""
-    shipped = _shipped(kind, name)
-    found = (place for place in (_place(kind, name, folder) for folder in folders) if os.path.isfile(place))
-    return next((place for place in found if not (shipped and place.samefile(shipped))), None)
 
 
 def _shipped(kind: str, name: str) -> Path | None:
@@ -94,9 +89,3 @@ def _shipped(kind: str, name: str) -> Path | None:
 
 def _place(kind: str, name: str, folder: Path) -> Path:
     return folder / "atlases" / name / "atlas.yaml" if kind == ATLAS else folder / KINDS[kind][0] / f"{name}.yaml"
-
-
-def _shortest(path: Path) -> str:
-    """Return a path relative to the working folder if it is in it."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)

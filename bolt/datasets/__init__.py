@@ -23,35 +23,11 @@ from bolt.config.layout import folder_of
 from bolt.datasets.institutions import similar_sites_note
 from bolt.datasets.participants import INDEX, check_labels, exclude
 from bolt.io.errors import DataError
+from bolt.io.files import read_yaml
 from bolt.io.names import BRACES, FOLDER, RULE, is_name
 
 log = logging.getLogger("bolt")
-COLUMNS = {
-    "scan_id": "Name of the scan, unique in the dataset; the start of the names of all files made from it",
-    "subject": "Person scanned",
-    "session": "Session, if the dataset has sessions",
-    "run": "Run, if the dataset has runs",
-    "task": "Task (BIDS entity)",
-    "group": "Unit that never straddles a split: the family where it is known, else the subject",
-    "site": "Place or scanner of acquisition; the institution, if the dataset's file lists its samples",
-    "label": "Class or number to predict",
-    "age": "Age in years",
-    "sex": "Sex as recorded by the source",
-    "mean_fd": "Mean framewise displacement in mm, if known to the source",
-    "tr": "Repetition time in seconds",
-    "n_volumes": "Number of volumes",
-    "kind": "raw, preprocessed (in template space) or series (ready ROI series)",
-    "space": "Space of a preprocessed image",
-    "bold": "4D image, or file with ROI series",
-    "sbref": "Single-band reference of a raw scan",
-    "mask": "Brain mask in the space of `bold`",
-    "confounds": "Table of confounds",
-    "t1w": "T1-weighted image of the subject",
-    "more_t1w": "Further T1-weighted images of its session, separated by |",
-    "events": "Table of task events",
-    "exclude_reason": "Why the scan is excluded (known at indexing); n/a: included",
-    "exclude_stage": "selection: excluded on purpose; index: something is wrong with the scan",
-}
+COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["scans"]
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_volumes"))
 
 
@@ -108,7 +84,15 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     if len(repeated):
         raise DataError(f"duplicate scan_id: {', '.join(repeated[:5])}", where=dataset.where, hint="Rename one of them")
     table = table.sort_values("scan_id", ignore_index=True).astype({"exclude_reason": object, "exclude_stage": object})
-    _exclude_invalid_names(table)
+    for row, scan in table[["scan_id", "kind", "bold", "t1w"]].iterrows():
+        folders = [folder_of(str(scan.scan_id)), folder_of(str(scan.t1w))] if scan.kind == "raw" else []
+        if not is_name(scan.scan_id):
+            exclude(table, row, f"the name {scan.scan_id!r} cannot be used in file names and commands. {RULE}")
+        elif not all(re.fullmatch(FOLDER, folder) for folder in folders[: 1 + isinstance(scan.t1w, str)]):
+            reason = "labels of subjects and sessions must be letters and digits in BIDS names. Rename the files"
+            exclude(table, row, reason)
+        elif BRACES.search(f"{scan.bold}{scan.t1w}"):
+            exclude(table, row, "braces in the path of a file, which Snakemake takes for wildcards. Rename it")
     short = table.exclude_reason.isna() & (table.n_volumes < minimum_volumes)
     for row in table.index[short]:
         exclude(table, row, f"{table.n_volumes[row]:.0f} volumes, fewer than the {minimum_volumes} that a model needs")
@@ -120,17 +104,3 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
         if note := similar_sites_note(used, dataset.institutions):
             log.warning("%s", note)
     return table
-
-
-def _exclude_invalid_names(table: pd.DataFrame) -> None:
-    """Exclude scans whose names or folders cannot be part of paths and commands."""
-    for row, scan in table[["scan_id", "kind", "bold", "t1w"]].iterrows():
-        folders = [folder_of(str(scan.scan_id)), folder_of(str(scan.t1w))] if scan.kind == "raw" else []
-        folders = folders[: 1 + isinstance(scan.t1w, str)]
-        if not is_name(scan.scan_id):
-            exclude(table, row, f"the name {scan.scan_id!r} cannot be used in file names and commands. {RULE}")
-        elif not all(re.fullmatch(FOLDER, folder) for folder in folders):
-            reason = "labels of subjects and sessions must be letters and digits in BIDS names. Rename the files"
-            exclude(table, row, reason)
-        elif BRACES.search(f"{scan.bold}{scan.t1w}"):
-            exclude(table, row, "braces in the path of a file, which Snakemake takes for wildcards. Rename it")

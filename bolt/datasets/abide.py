@@ -15,7 +15,7 @@ from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
 from bolt.datasets.participants import SELECTION, join_subjects, read_csv, refuse_duplicates, select_subjects
 from bolt.datasets.spaces import refuse_confounds
-from bolt.download.fetch import fetch, is_remote, join, local_path
+from bolt.io.download import fetch, is_remote, join, local_path
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_yaml
 from bolt.io.series_files import check_rois, read_series
@@ -43,7 +43,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             "subject": people.SUB_ID,
             "task": "rest",
             "mean_fd": pd.to_numeric(people.func_mean_fd, errors="coerce"),
-            "tr": people.SITE_ID.map(read_yaml(Path(__file__).with_name("abide_sites.yaml"))),
+            "tr": people.SITE_ID.map(read_yaml(Path(__file__).with_suffix(".yaml"))),
             "kind": "series" if dataset.ready_series else "preprocessed",
             "space": None if dataset.ready_series else SPACES.get(dataset.abide.pipeline),
             "bold": [str(scan_path(name, dataset, config)) for name in people.FILE_ID],
@@ -88,7 +88,16 @@ def read_people(path: Path) -> pd.DataFrame:
     for column, words in WORDS.items():
         if column in people:
             people[column] = people[column].replace(words)
-    people["unusable"] = _unusable(people)
+    reasons = []
+    for person in people.to_dict("records"):
+        failed = [rater for rater in RATERS if person[rater] == "fail"]
+        if pd.isna(person["FILE_ID"]) or person["FILE_ID"] == NO_FILE:
+            reasons.append("the project published no file for this subject")
+        elif person["qc_rater_1"] != "OK":
+            reasons.append(f"quality: the first rater marked '{person['qc_rater_1']}', not 'OK'")
+        else:
+            reasons.append(f"quality: 'fail' in {', '.join(failed)}" if failed else "")
+    people["unusable"] = reasons
     default_id = people.SITE_ID.str.cat(people.SUB_ID.str.zfill(7), sep="_")
     people["FILE_ID"] = people.FILE_ID.mask(people.FILE_ID.fillna(NO_FILE) == NO_FILE, default_id)
     return people
@@ -196,17 +205,3 @@ def _selected(dataset: Dataset, where: Path) -> list[str]:
 
 def _file_name(scan_id: str, dataset: Dataset) -> str:
     return f"{scan_id}_{dataset.abide.derivative}.{'1D' if dataset.ready_series else 'nii.gz'}"
-
-
-def _unusable(people: pd.DataFrame) -> list[str]:
-    """Return why each row is not in the paper's selection, or "" if it is."""
-    reasons = []
-    for person in people.to_dict("records"):
-        failed = [rater for rater in RATERS if person[rater] == "fail"]
-        if pd.isna(person["FILE_ID"]) or person["FILE_ID"] == NO_FILE:
-            reasons.append("the project published no file for this subject")
-        elif person["qc_rater_1"] != "OK":
-            reasons.append(f"quality: the first rater marked '{person['qc_rater_1']}', not 'OK'")
-        else:
-            reasons.append(f"quality: 'fail' in {', '.join(failed)}" if failed else "")
-    return reasons

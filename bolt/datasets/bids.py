@@ -16,10 +16,9 @@ from pathspec import GitIgnoreSpec
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing
 from bolt.datasets.participants import without_image as without_image
-from bolt.io.errors import ConfigError, DataError
+from bolt.io.bids import metadata_of
+from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_json
-from bolt.io.sidecars import metadata_of
-from bolt.io.text import shorten_list
 from bolt.io.volumes import check_image
 
 log = logging.getLogger("bolt")
@@ -38,12 +37,19 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the BOLD images, and the subjects without any, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path)
     where = dataset.participants
-    _check_filter(layout, dataset)
+    known = layout.get_entities(metadata=False)
+    for kind, entity in ((kind, entity) for kind, entities in dataset.bids_filter.items() for entity in entities):
+        if entity not in known:  # pybids would find nothing and say no word
+            raise ConfigError(
+                f"'bids_filter: {kind}' names an unknown entity '{entity}'",
+                where=dataset.name,
+                hint=f"Entities of the images: {', '.join(sorted(known.keys() & ENTITIES))}",
+            )
     t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}), config.preprocess.average_t1w)
     images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
-    rows = [_row(bold, dataset, config, t1w) for bold in images if not _is_processed(bold)]
-    if len(rows) < len(images):
-        processed = [image.path for image in images if _is_processed(image)]
+    processed = [image.path for image in images if _is_processed(image)]
+    rows = [_row(bold, dataset, config, t1w) for bold in images if bold.path not in processed]
+    if processed:
         if not rows:
             raise DataError(
                 f"images that are preprocessed already ({Path(processed[0]).name}), but 'source: bids' is for raw data",
@@ -56,14 +62,13 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             *(len(processed), Path(processed[0]).name),
         )
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
-    with_bold = bool(rows)
-    rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
-    if not with_bold:
+    if not rows:
         raise DataError(
             "no BOLD images found",
             where=dataset.path,
             hint="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
         )
+    rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
 
 
@@ -73,24 +78,24 @@ def open_layout(path: Path, *, derivative: bool = False) -> BIDSLayout:
     Of the folders at the top only those of subjects belong to a dataset, not ``sourcedata``, ``code`` and the like, nor
     what ``.bidsignore`` of raw data names (that of derivatives lists files that the BIDS validator refuses).
     """
-    if not Path(path).is_dir():
+    if not path.is_dir():
         raise DataError("dataset folder not found", where=path, hint="Set 'path' in the dataset's file")
-    if not (Path(path) / "dataset_description.json").is_file():
+    if not (path / "dataset_description.json").is_file():
         raise DataError(
             "no dataset_description.json, so this is not the top folder of a BIDS dataset",
             where=path,
             hint='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
         )
-    about = read_json(Path(path) / "dataset_description.json")
+    about = read_json(path / "dataset_description.json")
     made_by = about.get("GeneratedBy", []) if isinstance(about, dict) else None
     tools = [*made_by, about.get("PipelineDescription", {})] if isinstance(made_by, list) else [None]
     if not all(isinstance(tool, dict) for tool in tools):
         raise DataError(
             "not what BIDS calls a description of a dataset",
-            where=Path(path) / "dataset_description.json",
+            where=path / "dataset_description.json",
             hint='Expected {"Name": "…", …}, of derivatives with "GeneratedBy": [{"Name": "fMRIPrep"}]',
         )
-    listed = Path(path) / ".bidsignore"
+    listed = path / ".bidsignore"
     ignored = listed.read_text(errors="replace").splitlines() if listed.is_file() and not derivative else []
     indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=[_Outside(ignored)])
     return BIDSLayout(path, validate=False, indexer=indexer, is_derivative=derivative)
@@ -144,7 +149,8 @@ def _row(bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1
     if "echo" in entities:
         exclude(exclusion, 0, "multi-echo data: combine the echoes first (as fMRIPrep does)")
     try:
-        if _is_phase(metadata_of(bold.path)):
+        types = metadata_of(bold.path).get("ImageType")  # as converters state it
+        if isinstance(types, list) and {"P", "PHASE"} & set(map(str, types)) and "M" not in types:
             exclude(exclusion, 0, "not a magnitude image", SELECTION)
         row |= read_timing(bold.path, read_sidecar_tr(bold.path, dataset), dataset)
     except DataError as error:
@@ -163,12 +169,6 @@ def _row(bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1
     if config.preprocess.sbref == "auto":
         row["sbref"] = _beside(bold.path, "_sbref.nii.gz") or _beside(bold.path, "_sbref.nii")
     return row | {name: exclusion[name][0] for name in ("exclude_reason", "exclude_stage") if name in exclusion}
-
-
-def _is_phase(about: Mapping[str, Any]) -> bool:
-    """Return whether a sidecar says that an image shows phases, as converters state it in ``ImageType``."""
-    types = about.get("ImageType")
-    return isinstance(types, list) and bool({"P", "PHASE"} & set(map(str, types))) and "M" not in types
 
 
 def _beside(bold: str, end: str) -> str | None:
@@ -192,21 +192,7 @@ def read_sidecar_tr(bold: str, dataset: Dataset) -> float | None:
             where=bold,
             hint="BolT needs a constant repetition time",
         )
-    tr: float | None = about.get("RepetitionTime", dataset.tr)
-    return tr
-
-
-def _check_filter(layout: BIDSLayout, dataset: Dataset) -> None:
-    """Refuse entities that no file of the dataset has; pybids would find nothing and say no word."""
-    known = layout.get_entities(metadata=False)
-    for kind, entities in dataset.bids_filter.items():
-        for entity in entities:
-            if entity not in known:
-                raise ConfigError(
-                    f"'bids_filter: {kind}' names an unknown entity '{entity}'",
-                    where=dataset.name,
-                    hint=f"Entities of the images: {', '.join(sorted(known.keys() & ENTITIES))}",
-                )
+    return about.get("RepetitionTime", dataset.tr)  # type: ignore[no-any-return]
 
 
 def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: bool) -> dict[str, list[_T1w]]:
@@ -215,6 +201,13 @@ def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: 
     Of several, the finest is used (a localizer has thick slices), of equal ones the first by name. With `average`,
     those whose voxels are about as fine follow it.
     """
+
+    def longest_edge(path: str) -> float:  # mm to a tenth
+        try:
+            return round(float(max(check_image(path).header.get_zooms()[:3])), 1)
+        except DataError:
+            return np.inf
+
     found: dict[tuple[str, str | None], list[str]] = {}
     for image in layout.get(**{"suffix": "T1w", "extension": IMAGES} | dict(filters)):
         if _is_processed(image):
@@ -224,7 +217,7 @@ def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: 
     images: dict[str, list[_T1w]] = {}
     several: dict[str, list[str]] = {}
     for (subject, session), paths in found.items():
-        edges = sorted((_longest_edge(path), path) for path in paths) if len(paths) > 1 else [(0.0, paths[0])]
+        edges = sorted((longest_edge(path), path) for path in paths) if len(paths) > 1 else [(0.0, paths[0])]
         used = [path for edge, path in edges if edge <= SIMILAR * edges[0][0]] if average else [edges[0][1]]
         images.setdefault(subject, []).append((session, used))
         several |= {used[0]: [Path(path).name for _, path in edges]} if len(used) < len(paths) else {}
@@ -237,11 +230,3 @@ def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: 
             "coarse ones are left out" if average else f"{Path(finest).name} is used, the finest or else the first",
         )
     return images
-
-
-def _longest_edge(path: str) -> float:
-    """Return the longest edge of an image's voxels, mm to a tenth; infinite if it cannot be read."""
-    try:
-        return round(float(max(check_image(path).header.get_zooms()[:3])), 1)
-    except DataError:
-        return np.inf

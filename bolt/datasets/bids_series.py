@@ -8,7 +8,7 @@ beside a series or the denoised image, head motion from XCP-D's table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,11 @@ from bolt.datasets.participants import (
     series_tr,
     without_image,
 )
-from bolt.io.bids_names import files_of_subjects
+from bolt.io.bids import files_of_subjects
 from bolt.io.cifti import PTSERIES
-from bolt.io.errors import ConfigError, DataError
+from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_columns, read_json, to_numbers
 from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix
-from bolt.io.text import shorten_list
 from bolt.io.volumes import require_tr
 
 ATLAS = ("seg", "atlas")
@@ -88,7 +87,10 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     files = find_series(dataset, atlas)
     rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
     rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
-    for row in _concatenated(rows):
+    # XCP-D joins runs and phase-encoding directions that it also lists each
+    parts, scan_ids = ("run", "dir", "run|dir"), rows["scan_id"].astype(str)
+    wholes = {(name, re.sub(f"_({part})-[^_]+", "", name)) for name in scan_ids for part in parts}
+    for row in rows.index[scan_ids.isin([whole for name, whole in wholes if whole != name])]:
         exclude(rows, row, "several runs in one file, which are also listed each on its own", SELECTION)
     exclude_unselected(rows, dataset)
     where = dataset.participants
@@ -128,7 +130,14 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
     DataError
         There is no file, or several for a scan that differ in an entity.
     """
-    files = [_parsed(path) for path in files_of_subjects(dataset.path) if _is_series(path)]
+    files = []
+    for path in files_of_subjects(dataset.path):
+        name = path.name  # fMRIPrep's confounds have a similar one
+        if series_suffix(path) not in SUFFIXES or "_desc-confounds" in name or not path.is_file():
+            continue
+        if name.endswith(PTSERIES) or name.split(".")[0].endswith("_timeseries"):
+            parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
+            files.append(SeriesFile(path, dict(parts)))
     if not files:
         raise DataError(
             "no ROI series found",
@@ -136,58 +145,31 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
             hint="Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'",
         )
     for key, value in dataset.entities.items():
-        files = _with_entity(files, key, value, dataset)
-    files = _of_atlas(files, atlas, dataset)
+        present = sorted({file.entities[key] for file in files if key in file.entities})
+        files = [file for file in files if file.entities.get(key) == value]
+        if not files:
+            raise DataError(
+                f"no series with {key}-{value} (found: {shorten_list(present, 20) or 'none'})",
+                where=dataset.path,
+                hint="Correct 'entities' in the dataset's file",
+            )
+    names = sorted({file.atlas for file in files if file.atlas is not None})
+    if len(names) > 1:
+        plain = {name: re.sub(r"[^a-z0-9]", "", name.casefold()) for name in (atlas, *names)}
+        same = [name for name in names if plain[name] == plain[atlas]]
+        if len(same) != 1:
+            key = next(key for key in ATLAS if key in files[0].entities)
+            raise DataError(
+                f"series of {len(names)} atlases ({shorten_list(names, 20)}), none called '{atlas}'",
+                where=dataset.path,
+                hint=f"Choose one in the dataset's file: 'entities: {{{key}: {names[0]}}}', and set 'atlases' to the "
+                "same",
+            )
+        files = [file for file in files if file.atlas == same[0]]
     by_scan: dict[str, list[SeriesFile]] = {}
     for file in files:
         by_scan.setdefault(file.scan_id, []).append(file)
     return [_one_of(candidates, dataset) for _, candidates in sorted(by_scan.items())]
-
-
-def _is_series(path: Path) -> bool:
-    """Return whether a file's name is that of ROI series; fMRIPrep's confounds have a similar one."""
-    name = path.name
-    if series_suffix(path) not in SUFFIXES or "_desc-confounds" in name or not path.is_file():
-        return False
-    return name.endswith(PTSERIES) or name.split(".")[0].endswith("_timeseries")
-
-
-def _parsed(path: Path) -> SeriesFile:
-    parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
-    return SeriesFile(path, dict(parts))
-
-
-def _with_entity(files: Sequence[SeriesFile], key: str, value: str, dataset: Dataset) -> list[SeriesFile]:
-    """Return the files whose entity has a value."""
-    kept = [file for file in files if file.entities.get(key) == value]
-    if not kept:
-        present = sorted({file.entities[key] for file in files if key in file.entities})
-        raise DataError(
-            f"no series with {key}-{value} (found: {shorten_list(present, 20) or 'none'})",
-            where=dataset.path,
-            hint="Correct 'entities' in the dataset's file",
-        )
-    return kept
-
-
-def _of_atlas(files: Sequence[SeriesFile], atlas: str, dataset: Dataset) -> list[SeriesFile]:
-    """Return the files of one atlas: the only one, or that whose name is the configured one."""
-    names = sorted({file.atlas for file in files if file.atlas is not None})
-    if len(names) < 2:
-        return list(files)
-    same = [name for name in names if _plain(name) == _plain(atlas)]
-    if len(same) != 1:
-        key = next(key for key in ATLAS if key in files[0].entities)
-        raise DataError(
-            f"series of {len(names)} atlases ({shorten_list(names, 20)}), none called '{atlas}'",
-            where=dataset.path,
-            hint=f"Choose one in the dataset's file: 'entities: {{{key}: {names[0]}}}', and set 'atlases' to the same",
-        )
-    return [file for file in files if file.atlas == same[0]]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
 def _one_of(candidates: Sequence[SeriesFile], dataset: Dataset) -> SeriesFile:
@@ -235,27 +217,22 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
 
 
 def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
-    """Return the seconds between volumes: of the JSON file or the header, else of the dataset's file."""
-    stated = next((tr for tr in map(_tr_of_sidecar, _sidecars(file)) if tr is not None), None)
-    return series_tr(file.path, dataset.tr if stated is None else stated, dataset)
+    """Return the seconds between volumes: of the JSON file of the series or of the denoised image, or the header.
 
-
-def _sidecars(file: SeriesFile) -> Iterable[Path]:
-    """Yield JSON files that may state the repetition time: of the series, then of the denoised image."""
-    yield file.path.with_name(file.path.name.removesuffix(series_suffix(file.path)) + ".json")
-    yield from sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))
-
-
-def _tr_of_sidecar(path: Path) -> float | None:
-    if not path.is_file():
-        return None
-    about = read_json(path)
-    if not isinstance(about, Mapping):
-        return None
-    if "RepetitionTime" in about:
-        return require_tr(about["RepetitionTime"], path)
-    frequency = about.get("SamplingFrequency")
-    return require_tr(1 / frequency, path) if isinstance(frequency, int | float) and frequency > 0 else None
+    Else of the dataset's file.
+    """
+    own = file.path.with_name(file.path.name.removesuffix(series_suffix(file.path)) + ".json")
+    stated = dataset.tr
+    for path in (own, *sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))):
+        about = read_json(path) if path.is_file() else None
+        if isinstance(about, Mapping) and "RepetitionTime" in about:
+            stated = require_tr(about["RepetitionTime"], path)
+            break
+        frequency = about.get("SamplingFrequency") if isinstance(about, Mapping) else None
+        if isinstance(frequency, int | float) and frequency > 0:
+            stated = require_tr(1 / frequency, path)
+            break
+    return series_tr(file.path, stated, dataset)
 
 
 def _mean_displacement(file: SeriesFile) -> float | None:
@@ -267,11 +244,3 @@ def _mean_displacement(file: SeriesFile) -> float | None:
             displacement = to_numbers(cells)
             return float(np.nanmean(displacement)) if np.isfinite(displacement).any() else None
     return None
-
-
-def _concatenated(rows: pd.DataFrame) -> list[int]:
-    """Return the scans whose runs or phase-encoding directions are also listed each: XCP-D has joined these."""
-    names = rows["scan_id"].astype(str)
-    parts = "run", "dir", "run|dir"
-    joined = {whole for name in names for part in parts if (whole := re.sub(f"_({part})-[^_]+", "", name)) != name}
-    return [row for row, name in names.items() if name in joined]

@@ -10,11 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.atlases.description import describe_atlas, known_atlases
-from bolt.atlases.spaces import serves
+from bolt.atlases.description import describe_atlas, known_atlases, serves
 from bolt.config import Config, Dataset
-from bolt.datasets.bids import entities_of, find_images, open_layout, read_sidecar_tr, without_image
-from bolt.datasets.participants import join_subjects, read_subjects, read_timing
+from bolt.datasets.bids import entities_of, find_images, open_layout, read_sidecar_tr
+from bolt.datasets.participants import join_subjects, read_subjects, read_timing, without_image
 from bolt.datasets.spaces import description_of
 from bolt.io.errors import DataError
 from bolt.io.volumes import check_bold
@@ -34,15 +33,31 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     space = config.preprocess.space
     desc = description_of(config)
     images = find_images(layout, dataset, suffix="bold", desc=desc, space=space)
-    if not images:
-        raise _no_images(
-            dataset, config, sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
+    if not images:  # the error names atlases for the spaces found, and what to ask fMRIPrep for
+        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
+        home, atlases = config.paths.templateflow_home, {name: describe_atlas(name) for name in known_atlases()}
+        fitting = {one: [name for name in atlases if serves(atlases[name], one, home)] for one in spaces}
+        choices = [f"{one} with {', '.join(names)}" for one, names in fitting.items() if names]
+        use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
+        raise DataError(
+            f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
+            where=dataset.path,
+            hint=f"{use} fMRIPrep with --output-spaces {space}",
         )
     resolution = _choose_resolution(images, dataset)
     where = dataset.participants
-    combined, single_echoes = _combined_echoes([i for i in images if _resolution(i.path) == resolution])
-    rows = [_row(bold, dataset, space) for bold in combined]
-    rows += [_row(bold, dataset, space) | {"exclude_reason": SINGLE_ECHOES} for bold in single_echoes]
+    chosen = [image for image in images if _resolution(image.path) == resolution]
+    echoes = [image for image in chosen if ECHO.search(Path(image.path).name)]
+    rows = [_row(image, dataset, space) for image in chosen if image not in echoes]
+    if echoes:
+        log.warning("%d images of single echoes are not used (such as %s)", len(echoes), Path(echoes[0].path).name)
+    combined = {image.path for image in chosen if image not in echoes}
+    alone = {ECHO.sub("", echo.path): echo for echo in echoes}  # one stands for each scan without a combined image
+    rows += [
+        _row(echo, dataset, space) | {"exclude_reason": SINGLE_ECHOES}
+        for path, echo in alone.items()
+        if path not in combined
+    ]
     others = {_scan_id(i.path): i for i in images if _resolution(i.path) != resolution}
     absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
     listed = {row["scan_id"] for row in rows}
@@ -54,31 +69,6 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     missing = f"the subject has no desc-{desc}_bold image in space {space}"
     rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
     return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
-
-
-def _no_images(dataset: Dataset, config: Config, spaces: list[str]) -> DataError:
-    """Return the error for images in other spaces: it names atlases for these, and what to ask fMRIPrep for."""
-    home = config.paths.templateflow_home
-    fitting = {space: [a for a in known_atlases() if serves(describe_atlas(a), space, home)] for space in spaces}
-    choices = [f"{space} with {', '.join(names)}" for space, names in fitting.items() if names]
-    space = config.preprocess.space
-    use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
-    return DataError(
-        f"no desc-{description_of(config)}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
-        where=dataset.path,
-        hint=f"{use} fMRIPrep with --output-spaces {space}",
-    )
-
-
-def _combined_echoes(images: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Separate images from those of single echoes, of which one stands for each scan without a combined image."""
-    echoes = [image for image in images if ECHO.search(Path(image.path).name)]
-    combined = [image for image in images if image not in echoes]
-    if echoes:
-        log.warning("%d images of single echoes are not used (such as %s)", len(echoes), Path(echoes[0].path).name)
-    present = {image.path for image in combined}
-    alone = {ECHO.sub("", echo.path): echo for echo in echoes}
-    return combined, [echo for name, echo in alone.items() if name not in present]
 
 
 def _choose_resolution(images: list[Any], dataset: Dataset) -> str:
@@ -97,20 +87,19 @@ def _choose_resolution(images: list[Any], dataset: Dataset) -> str:
             where=dataset.path,
             hint="Correct 'resolution' in the dataset's file",
         )
-    chosen = min(by_name, key=lambda name: (-len(by_name[name]), *_coarseness(name, by_name[name][0])))
+
+    def coarseness(name: str) -> tuple[float, str]:
+        if name in OWN:
+            return -1.0, name
+        try:
+            return abs(max(check_bold(by_name[name][0]).voxel_sizes) - ATLAS_MM), name
+        except DataError:
+            return math.inf, name
+
+    chosen = min(by_name, key=lambda name: (-len(by_name[name]), *coarseness(name)))
     if dataset.resolution is None and len(by_name) > 1:
         log.warning("images at resolutions %s (res-): '%s' is read. For another, set 'resolution'", names, chosen)
     return dataset.resolution or chosen
-
-
-def _coarseness(name: str, image: str) -> tuple[float, str]:
-    """Return how far voxels are from those of atlases, and the name; the BOLD's own come first."""
-    if name in OWN:
-        return -1.0, name
-    try:
-        return abs(max(check_bold(image).voxel_sizes) - ATLAS_MM), name
-    except DataError:
-        return math.inf, name
 
 
 def _resolution(path: str) -> str:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import logging
 import re
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +23,63 @@ import pandas as pd
 
 from bolt.config import ROOT, Bucket, Config, Dataset, nearest
 from bolt.config.layout import Layout
-from bolt.datasets.hcp_files import (
-    HEADER_BYTES,
-    MASK,
-    MOVEMENT,
-    SPACE,
-    VOLUMES,
-    HcpScan,
-    read_header,
-    read_movement,
-    read_subjects,
-    subjects_table,
-    write_events,
-)
-from bolt.datasets.participants import join_subjects, read_timing, select_subjects
+from bolt.datasets.participants import join_subjects, read_csv, read_timing, refuse_duplicates, select_subjects
 from bolt.datasets.spaces import refuse_confounds
-from bolt.download.fetch import fetch
+from bolt.io.download import fetch
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_yaml, write_bytes, write_table
 from bolt.io.names import NAME
 
 log = logging.getLogger("bolt")
-LISTING_COLUMNS = {
-    "scan_id": "Name of the scan",
-    "key": "Object in the bucket",
-    "bytes": "Its size",
-    "n_volumes": "Number of volumes in its header",
-    "tr": "Repetition time in its header, seconds",
-    "problem": "Why the header cannot be used",
+VOLUMES = {
+    "REST": 1200,
+    "EMOTION": 176,
+    "GAMBLING": 253,
+    "LANGUAGE": 316,
+    "MOTOR": 284,
+    "RELATIONAL": 232,
+    "SOCIAL": 274,
+    "WM": 405,
 }
+"""Volumes of a complete scan."""
+SPACE = "MNI152NLin6Asym"
+SEX = {"F": "female", "M": "male"}
+MASK = "brainmask_fs.2.nii.gz"
+MOVEMENT = "Movement_RelativeRMS_mean.txt"
+HEADER_BYTES = 1 << 14
+"""Bytes at the start of a compressed image that certainly contain its header."""
+LISTING_COLUMNS, EVENT_COLUMNS = itemgetter("listing", "events")(read_yaml(Path(__file__).with_name("columns.yaml")))
+
+
+@dataclass(frozen=True)
+class HcpScan:
+    """A scan and the paths of its files, relative to the folder of all subjects."""
+
+    number: str
+    task: str
+    session: str | None
+    direction: str
+
+    @property
+    def scan_id(self) -> str:
+        """Return the scan's name in BolT."""
+        session = f"_ses-{self.session}" if self.session else ""
+        return f"sub-{self.number}{session}_task-{self.task}_dir-{self.direction}"
+
+    @property
+    def name(self) -> str:
+        """Return the scan's name in HCP."""
+        return f"{'r' if self.task == 'REST' else 't'}fMRI_{self.task}{self.session or ''}_{self.direction}"
+
+    @property
+    def folder(self) -> str:
+        """Return the scan's folder."""
+        return f"{self.number}/MNINonLinear/Results/{self.name}"
+
+    @property
+    def bold(self) -> str:
+        """Return the scan's image."""
+        return f"{self.folder}/{self.name}.nii.gz"
 
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
@@ -99,6 +130,56 @@ def check(dataset: Dataset, config: Config) -> None:
             raise ConfigError(f"no such table: {table}", where=where, hint="Download it from ConnectomeDB")
 
 
+# ---- tables of subjects -----------------------------------------------------------------------
+def read_subjects(dataset: Dataset) -> pd.DataFrame:
+    """Read and join the tables of subjects; all columns as text, indexed by ``sub-<number>``.
+
+    Gender becomes ``female`` or ``male``; a range of ages becomes its middle (``22-25``: 23.5, ``36+``: 36).
+
+    Raises
+    ------
+    DataError
+        It is another table, or a subject has several rows.
+    """
+    people = _read_people(subjects_table(dataset))
+    if dataset.hcp.restricted_table is not None:
+        restricted = _read_people(dataset.hcp.restricted_table)
+        people = people.join(restricted[[c for c in restricted.columns if c not in people.columns]])
+    if "Gender" in people:
+        people["Gender"] = people.Gender.replace(SEX)
+    if "Age" in people:
+        ranges = people.Age.str.extract(r"^(?P<low>\d+)(?:-(?P<high>\d+)|\+)?$").astype(float)
+        people["Age"] = ranges.mean(axis=1)
+    return people
+
+
+def subjects_table(dataset: Dataset) -> Path:
+    """Return the path of the unrestricted table of subjects, which must be configured."""
+    if dataset.subjects_table is None:
+        raise ConfigError(
+            "HCP needs 'subjects_table'",
+            where=f"dataset '{dataset.name}'",
+            hint="Set it to the unrestricted table (CSV) from https://db.humanconnectome.org: Subject, Gender, Age, …",
+        )
+    return dataset.subjects_table
+
+
+def _read_people(path: Path) -> pd.DataFrame:
+    """Read one of HCP's tables, with all columns as text, indexed by subject."""
+    people = read_csv(path).dropna(how="all")
+    if "Subject" not in people:
+        raise DataError("column 'Subject' is missing", where=path, hint="Use a table (CSV) from ConnectomeDB")
+    if people.Subject.isna().any():
+        row = int(people.Subject.isna().to_numpy().argmax())
+        raise DataError("no subject", where=f"{path}, row {row + 2}", hint="Complete or remove the row")
+    invalid = people.Subject[~people.Subject.map(str.isalnum).astype(bool)]
+    if len(invalid):
+        what = f"subject {invalid.iloc[0]!r} has more than letters and digits"
+        raise DataError(what, where=path, hint="Download the table again")
+    refuse_duplicates(people.Subject, path)
+    return people.set_index("sub-" + people.Subject)
+
+
 # ---- from the bucket ---------------------------------------------------------------------------
 def table_path(dataset: Dataset, config: Config) -> Path:
     """Return the listing of the bucket's scans, with `LISTING_COLUMNS`."""
@@ -107,7 +188,9 @@ def table_path(dataset: Dataset, config: Config) -> Path:
 
 def scan_path(scan_id: str, dataset: Dataset, config: Config) -> Path:
     """Return the path of a scan's downloaded image."""
-    return _root(dataset, config) / _scan_of(scan_id).bold
+    entities = dict(part.split("-", 1) for part in scan_id.split("_"))
+    scan = HcpScan(entities["sub"], entities["task"], entities.get("ses"), entities["dir"])
+    return _root(dataset, config) / scan.bold
 
 
 def download_table(dataset: Dataset, config: Config) -> None:
@@ -120,7 +203,7 @@ def download_table(dataset: Dataset, config: Config) -> None:
     DataError
         The bucket cannot be reached.
     """
-    from bolt.download.s3 import CONNECTIONS, connect
+    from bolt.io.s3 import CONNECTIONS, connect
 
     bucket = _bucket(dataset)
     selected = list(_selected(dataset))
@@ -161,7 +244,7 @@ def download_bytes(dataset: Dataset, config: Config) -> float:
 
 def _list_scan(client: Any, dataset: Dataset, root: Path, scan: HcpScan) -> dict[str, Any] | None:
     """Download a scan's small files; return its row of the listing, or None if the bucket does not have the scan."""
-    from bolt.download.s3 import list_sizes, read
+    from bolt.io.s3 import list_sizes, read
 
     bucket = _bucket(dataset)
     start = f"{bucket.prefix}/" if bucket.prefix else ""
@@ -169,8 +252,8 @@ def _list_scan(client: Any, dataset: Dataset, root: Path, scan: HcpScan) -> dict
     if scan.bold not in sizes:
         return None
     for name, size in sizes.items():
-        small = name in (f"{scan.folder}/{MASK}", f"{scan.folder}/{MOVEMENT}")
-        if (small or _is_onsets(name, scan)) and not _is_complete(root / name, size):
+        small = name in (f"{scan.folder}/{MASK}", f"{scan.folder}/{MOVEMENT}") or _is_onsets(name, scan)
+        if small and not ((root / name).is_file() and (root / name).stat().st_size == size):
             write_bytes(read(client, bucket, start + name), root / name)
     row = {"scan_id": scan.scan_id, "key": start + scan.bold, "bytes": sizes[scan.bold]}
     return row | read_header(read(client, bucket, start + scan.bold, HEADER_BYTES), scan, dataset)
@@ -192,7 +275,15 @@ def _row(scan: HcpScan, dataset: Dataset, config: Config, listing: pd.DataFrame 
         "exclude_reason": None,
     }
     try:
-        row |= _timing(scan, root, dataset, listing)
+        if scan.scan_id not in listing.index if listing is not None else not (root / scan.bold).is_file():
+            raise DataError(f"the subject has no {scan.name}")
+        if listing is None:
+            row |= read_timing(root / scan.bold, dataset.tr, dataset)
+        else:
+            entry = listing.loc[scan.scan_id]
+            if isinstance(entry.problem, str):
+                raise DataError(entry.problem, where=entry.key, hint="Ask the bucket's owner")
+            row |= {"n_volumes": int(entry.n_volumes), "tr": float(entry.tr)}
         row["mean_fd"] = read_movement(root / scan.folder / MOVEMENT)
         if scan.task != "REST":
             row["events"] = write_events(root / scan.folder / "EVs", Layout(config).events(scan.scan_id))
@@ -202,19 +293,6 @@ def _row(scan: HcpScan, dataset: Dataset, config: Config, listing: pd.DataFrame 
     if row["n_volumes"] < VOLUMES[scan.task]:
         row["exclude_reason"] = f"incomplete: {row['n_volumes']} of {VOLUMES[scan.task]} volumes"
     return row
-
-
-def _timing(scan: HcpScan, root: Path, dataset: Dataset, listing: pd.DataFrame | None) -> dict[str, Any]:
-    if listing is None:
-        if not (root / scan.bold).is_file():
-            raise DataError(f"the subject has no {scan.name}")
-        return read_timing(root / scan.bold, dataset.tr, dataset)
-    if scan.scan_id not in listing.index:
-        raise DataError(f"the subject has no {scan.name}")
-    entry = listing.loc[scan.scan_id]
-    if isinstance(entry.problem, str):
-        raise DataError(entry.problem, where=entry.key, hint="Ask the bucket's owner")
-    return {"n_volumes": int(entry.n_volumes), "tr": float(entry.tr)}
 
 
 def _selected(dataset: Dataset) -> Iterator[HcpScan]:
@@ -235,11 +313,6 @@ def _configured(dataset: Dataset, people: pd.DataFrame) -> Iterator[HcpScan]:
                     yield HcpScan(subject.removeprefix("sub-"), task, session, direction)
 
 
-def _scan_of(scan_id: str) -> HcpScan:
-    entities = dict(part.split("-", 1) for part in scan_id.split("_"))
-    return HcpScan(entities["sub"], entities["task"], entities.get("ses"), entities["dir"])
-
-
 def _root(dataset: Dataset, config: Config) -> Path:
     """Return the folder with a folder per subject."""
     return Layout(config).downloads if dataset.downloaded else dataset.path
@@ -255,9 +328,47 @@ def _is_onsets(name: str, scan: HcpScan) -> bool:
     return re.fullmatch(rf"{re.escape(scan.folder)}/EVs/{NAME}\.txt", name) is not None
 
 
-def _is_complete(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
-
-
 def _read_listing(dataset: Dataset, config: Config) -> pd.DataFrame:
     return read_table(table_path(dataset, config), text=("scan_id", "key", "problem")).set_index("scan_id")
+
+
+def read_header(start: bytes, scan: HcpScan, dataset: Dataset) -> dict[str, Any]:
+    """Return `n_volumes` and `tr` (seconds) from the first bytes of an image, or the `problem`."""
+    with tempfile.TemporaryDirectory() as folder:
+        image = Path(folder) / f"{scan.name}.nii.gz"
+        image.write_bytes(start)
+        try:
+            return read_timing(image, dataset.tr, dataset)
+        except DataError as error:
+            return {"problem": error.what.replace(f"{folder}/", "")}
+
+
+def read_movement(path: Path) -> float | None:
+    """Read the mean relative movement in mm (FSL's, after Jenkinson); None if the file is missing or not a number."""
+    try:
+        return float(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def write_events(folder: Path, path: Path) -> str | None:
+    """Write a table of events from HCP's files of onsets; return its path, or None without events.
+
+    The files have onset, duration and amplitude per event; a condition without events has no row, or amplitude 0.
+    """
+    rows = []
+    for file in sorted(folder.glob("*.txt")):
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
+            try:
+                values = [float(cell) for cell in line.split()]
+            except ValueError:
+                raise DataError(
+                    f"line {number} is not three numbers", where=file, hint="Download the file again"
+                ) from None
+            if len(values) == 3 and values[2] != 0:  # Sync.txt only has the start of the scan
+                rows.append((values[0], values[1], file.stem))
+    if not rows:
+        return None
+    table = pd.DataFrame(sorted(rows), columns=list(EVENT_COLUMNS))
+    write_table(table, path, EVENT_COLUMNS)
+    return str(path)

@@ -21,27 +21,6 @@ SAMPLE = re.compile(r"[_-]\d+$")
 """Ending of a site name that numbers an institution's samples."""
 
 
-def name_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str]], where: Path) -> pd.Series:
-    """Replace the names of samples by that of their institution.
-
-    Parameters
-    ----------
-    sites : Series of str
-        Site of each row of the table of subjects, before any selection.
-    institutions : mapping
-        Institution to the site names of its samples.
-    where : Path
-        The table of subjects, for error messages.
-
-    Raises
-    ------
-    DataError
-        As `check_institutions`.
-    """
-    check_institutions(sites, institutions, where)
-    return sites.replace({name: institution for institution, names in institutions.items() for name in names})
-
-
 def check_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str]], where: Path) -> None:
     """Refuse institutions that do not fit the site names of a table.
 
@@ -56,6 +35,7 @@ def check_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str
     """
     occurring = set(sites.dropna().astype(str))
     unlisted = occurring.difference(*institutions.values())
+    by_folded = {site.casefold(): site for site in sorted(unlisted)}
     for institution, names in institutions.items():
         if institution in unlisted:
             raise DataError(
@@ -64,7 +44,10 @@ def check_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str
                 hint=f"Add '{institution}' to the list, or give the institution another name",
             )
         missing = [name for name in names if name not in occurring]
-        alike = {name: nearest for name in missing if (nearest := _nearest(name, unlisted))}
+        alike: dict[str, str] = {}
+        for name in missing:
+            for close in difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.7):
+                alike[name] = by_folded[close]
         if alike or 0 < len(missing) < len(names):
             name = next(iter(alike), missing[0])
             meant = f"; did you mean '{alike[name]}'?" if alike else ""
@@ -103,10 +86,3 @@ def similar_sites_note(sites: pd.Series, institutions: Mapping[str, Sequence[str
         f"{groups} look like samples of one institution, so that leave-site-out would train on the institution that it "
         "tests; list them under 'institutions' in the dataset's file if so (each alone if not)"
     )
-
-
-def _nearest(name: str, sites: set[str]) -> str | None:
-    """Return the site whose name resembles a missing one most, if any does."""
-    by_folded = {site.casefold(): site for site in sorted(sites)}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.7)
-    return by_folded[close[0]] if close else None

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import Dataset
-from bolt.datasets.institutions import name_institutions
+from bolt.datasets.institutions import check_institutions
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import MISSING, read_text
@@ -26,26 +26,12 @@ INDEX = "index"
 """Stage of scans that are excluded because something is wrong with them."""
 SCAN = "scan_id"
 """Selects single scans in `include` and `exclude`, besides the columns of the table of subjects."""
+CONFLICT = (
+    "Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
+    "(bolt run: --set tr_conflict=sidecar, or header)"
+)
 OLDEST = 122
 """Years; a larger number is a code for a missing age."""
-
-
-def read_participants(path: Path, key: str = "participant_id") -> pd.DataFrame:
-    """Read a participants table with all columns as text, indexed by subject (with the ``sub-`` prefix).
-
-    Raises
-    ------
-    DataError
-        The key column is missing, or a subject has several rows.
-    """
-    table = read_text(path)
-    _require_column(table.columns, key, path, hint="Add it")
-    if table[key].isna().any():
-        row = int(table[key].isna().argmax()) + 2
-        raise DataError(f"no {key}", where=f"{path}, row {row}", hint="Name the subject, or remove the row")
-    table[key] = [s if str(s).startswith("sub-") else f"sub-{s}" for s in table[key]]
-    refuse_duplicates(table[key], path)
-    return table.set_index(key, drop=False)
 
 
 def read_series_table(path: Path) -> pd.DataFrame:
@@ -62,15 +48,23 @@ def read_subjects(dataset: Dataset, subjects: Iterable[str]) -> pd.DataFrame:
     Raises
     ------
     DataError
-        As `read_participants`.
+        The table or its column of subjects is missing, or a subject has several rows.
     """
     if dataset.without_table:
         return pd.DataFrame(index=pd.Index(sorted(set(subjects)), dtype=object))
-    if not dataset.participants.is_file():
+    path, key = dataset.participants, "participant_id"
+    if not path.is_file():
         hint = "Set 'subjects_table' in the dataset's file to participants.tsv of the raw data, or 'label: null'"
-        raise DataError("file not found", where=dataset.participants, hint=hint)
-    table = read_participants(dataset.participants)
-    return table.set_index(same_people(table.index, set(subjects), str(dataset.participants)))
+        raise DataError("file not found", where=path, hint=hint)
+    table = read_text(path)
+    _require_column(table.columns, key, path, hint="Add it")
+    if table[key].isna().any():
+        row = int(table[key].isna().argmax()) + 2
+        raise DataError(f"no {key}", where=f"{path}, row {row}", hint="Name the subject, or remove the row")
+    table[key] = [s if str(s).startswith("sub-") else f"sub-{s}" for s in table[key]]
+    refuse_duplicates(table[key], path)
+    table = table.set_index(key, drop=False)
+    return table.set_index(same_people(table.index, set(subjects), str(path)))
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -127,7 +121,8 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
             continue
         values = known_values(subjects[column], f"{where}: {column}")
         if key == "site":
-            values = name_institutions(values, dataset.institutions, where)
+            check_institutions(values, dataset.institutions, where)
+            values = values.replace({name: place for place, names in dataset.institutions.items() for name in names})
         scans[key] = values.reindex(scans.subject).to_numpy()
     scans["age"] = as_numbers(scans.age, f"{where}: age", least=0, most=OLDEST)
     if dataset.group is not None and scans.group.isna().any():
@@ -136,7 +131,15 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
     scans["group"] = scans.group.where(scans.group.notna(), scans.subject)
     for row in scans.index[~scans.subject.isin(subjects.index)]:
         exclude(scans, row, f"the subject has no row in {where}")
-    _select_scans(scans, subjects, dataset, where)
+    known = subjects.reindex(scans.subject).assign(**{SCAN: scans[SCAN].to_numpy()})
+    for key, column, values in _filters(dataset, subjects, where):  # even of bad scans, which then need no fixing
+        if column == SCAN and (unknown := sorted(set(values) - set(scans[SCAN]))):
+            raise DataError(f"'{key}' names scan '{unknown[0]}', which does not exist", where=where, hint="Correct it")
+        for row, value in zip(scans.index, _as_text(known[column]), strict=True):
+            if column != SCAN and scans.at[row, "subject"] not in subjects.index:
+                continue  # the value is not known
+            if (value in values) != (key == "include"):
+                exclude(scans, row, f"excluded by '{key}': {column} is {value}", SELECTION)
     return scans
 
 
@@ -174,19 +177,6 @@ def select_subjects(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd
         if column != SCAN:
             kept &= _as_text(subjects[column]).isin(values) == (key == "include")
     return subjects[kept]
-
-
-def _select_scans(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset, where: Path) -> None:
-    """Exclude scans by `include` and `exclude`, even bad ones, which then need no fixing."""
-    known = subjects.reindex(scans.subject).assign(**{SCAN: scans[SCAN].to_numpy()})
-    for key, column, values in _filters(dataset, subjects, where):
-        if column == SCAN and (unknown := sorted(set(values) - set(scans[SCAN]))):
-            raise DataError(f"'{key}' names scan '{unknown[0]}', which does not exist", where=where, hint="Correct it")
-        for row, value in zip(scans.index, _as_text(known[column]), strict=True):
-            if column != SCAN and scans.at[row, "subject"] not in subjects.index:
-                continue  # the value is not known
-            if (value in values) != (key == "include"):
-                exclude(scans, row, f"excluded by '{key}': {column} is {value}", SELECTION)
 
 
 def _filters(dataset: Dataset, subjects: pd.DataFrame, where: Path) -> list[tuple[str, str, list[str]]]:
@@ -235,12 +225,7 @@ def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> di
         warnings.simplefilter("ignore", BoltWarning)  # repeated, and listed, by the stage that reads the image
         info = check_bold(path, tr=sidecar)
     if info.conflict and dataset.tr_conflict == "exclude":
-        raise DataError(
-            info.conflict,
-            where=path,
-            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
-            "(bolt run: --set tr_conflict=sidecar, or header)",
-        )
+        raise DataError(info.conflict, where=path, hint=CONFLICT)
     tr = info.header_tr if info.conflict and dataset.tr_conflict == "header" else info.tr
     return {"tr": tr, "n_volumes": info.n_volumes}
 
@@ -259,12 +244,8 @@ def series_tr(path: Path, stated: float | None, dataset: Dataset) -> float | Non
     if stated is None or abs(stated - header) <= TR_TOLERANCE * stated:
         return header if stated is None else stated
     if dataset.tr_conflict == "exclude":
-        raise DataError(
-            f"the header has a repetition time of {header:g} s, but {stated:g} s is stated",
-            where=path,
-            hint="Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
-            "(bolt run: --set tr_conflict=sidecar, or header)",
-        )
+        what = f"the header has a repetition time of {header:g} s, but {stated:g} s is stated"
+        raise DataError(what, where=path, hint=CONFLICT)
     return header if dataset.tr_conflict == "header" else stated
 
 

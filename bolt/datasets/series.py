@@ -36,25 +36,11 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     rows = pd.DataFrame([_row(line, dataset, rois) for line in table.to_dict("records")])
     rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
     exclude_unselected(rows, dataset)
-    _check_subjects(table, dataset)
-    lines = table.set_index(rows.index.astype(str), drop=False)
-    # joined by row, not by subject: scans of a subject may differ in label, age and site
-    scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)
-    scans["subject"] = table.subject.to_numpy()
-    groups = table.subject if dataset.group is None else known_values(table[dataset.group])
-    scans["group"] = groups.fillna(table.subject)
-    return scans
-
-
-def _check_subjects(table: pd.DataFrame, dataset: Dataset) -> None:
-    """Refuse a table in which a subject has two families or two sexes, or a row has no subject."""
     if table.subject.isna().any():
         row = int(table.subject.isna().to_numpy().argmax())
         raise DataError("no subject", where=f"{dataset.path}, row {row + 2}", hint="Name the subject of each scan")
     for column in (dataset.group, dataset.sex):
-        if column not in table:
-            continue
-        n_values = table.groupby("subject")[column].nunique()
+        n_values = table.groupby("subject")[column].nunique() if column in table else pd.Series(dtype=int)
         for subject in n_values.index[n_values > 1]:
             values = ", ".join(sorted(table[column][table.subject == subject].dropna().unique()))
             raise DataError(
@@ -62,6 +48,13 @@ def _check_subjects(table: pd.DataFrame, dataset: Dataset) -> None:
                 where=dataset.path,
                 hint="Correct the rows: a subject has only one",
             )
+    lines = table.set_index(rows.index.astype(str), drop=False)
+    # joined by row, not by subject: scans of a subject may differ in label, age and site
+    scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)
+    scans["subject"] = table.subject.to_numpy()
+    groups = table.subject if dataset.group is None else known_values(table[dataset.group])
+    scans["group"] = groups.fillna(table.subject)
+    return scans
 
 
 def _row(line: dict[str, Any], dataset: Dataset, rois: dict[str, list[str]]) -> dict[str, Any]:
@@ -82,8 +75,8 @@ def _row(line: dict[str, Any], dataset: Dataset, rois: dict[str, list[str]]) -> 
         if pd.isna(line["file"]):
             raise DataError("no file in this row of the table", hint="Name it, or remove the row")
         if not pd.isna(stated := line.get("tr")):
-            number = _number(stated)
-            row["tr"] = require_tr(str(stated) if number is None else number, file)
+            number = pd.to_numeric(stated, errors="coerce")
+            row["tr"] = require_tr(str(stated) if pd.isna(number) else float(number), file)
         row["tr"] = series_tr(file, row["tr"], dataset)
         only = next(iter(rois.values())) if len(rois) == 1 else None
         series = read_series(file, names=only)
@@ -94,8 +87,3 @@ def _row(line: dict[str, Any], dataset: Dataset, rois: dict[str, list[str]]) -> 
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row
-
-
-def _number(value: Any) -> float | None:
-    number = pd.to_numeric(value, errors="coerce")
-    return None if pd.isna(number) else float(number)

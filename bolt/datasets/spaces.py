@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bolt.atlases.description import describe_atlas
-from bolt.atlases.spaces import serves
+from bolt.atlases.description import describe_atlas, serves
 from bolt.config import AROMA, Config, Dataset, load_denoise
 from bolt.io.errors import ConfigError
 from bolt.io.volumes import space_of
@@ -14,12 +13,6 @@ from bolt.io.volumes import space_of
 def description_of(config: Config) -> str:
     """Return fMRIPrep's `desc-` of the images that the denoising reads."""
     return AROMA if load_denoise(config.denoise).strategy == "ica_aroma" else "preproc"
-
-
-def spaces_of(dataset: Dataset, config: Config) -> list[str]:
-    """Return the spaces of a dataset's fMRIPrep images, by their names, sorted."""
-    images = dataset.path.glob(f"sub-*/**/func/*_space-*_desc-{description_of(config)}_bold.nii*")
-    return sorted({space for image in images if (space := space_of(image))})
 
 
 def use_space_of_images(config: Config, dataset: Dataset) -> tuple[Config, str]:
@@ -37,7 +30,9 @@ def use_space_of_images(config: Config, dataset: Dataset) -> tuple[Config, str]:
     """
     if dataset.source != "fmriprep":
         return config, ""
-    configured, spaces = config.preprocess.space, spaces_of(dataset, config)
+    images = dataset.path.glob(f"sub-*/**/func/*_space-*_desc-{description_of(config)}_bold.nii*")
+    spaces = sorted({space for image in images if (space := space_of(image))})
+    configured = config.preprocess.space
     if configured in spaces:
         return config, ""
     places, home = config.atlas_places.values(), config.paths.templateflow_home

@@ -62,15 +62,13 @@ def compare_with_chance(
     random = np.random.default_rng(seed)
     observed, null, n_units = [], [], 0
     for _, fold in tests.groupby("fold"):
-        scans = fold.drop_duplicates("scan_id").sort_values("scan_id", ignore_index=True)
-        unit, first = np.unique(label_units(scans), return_index=True)
-        member = np.searchsorted(unit, label_units(scans))
-        code = _codes(scans, classes)
+        seeds = [part.sort_values("scan_id", ignore_index=True) for _, part in fold.groupby("seed")]
+        arrays = [number_arrays(part) if classes is None else class_arrays(part, classes) for part in seeds]
+        unit, first, member = np.unique(label_units(seeds[0]), return_index=True, return_inverse=True)
+        code = arrays[0][0]
         permuted = random.permuted(np.tile(code[first], (draws, 1)), axis=1)[:, member]
         labels = np.concatenate([code[None], permuted])
-        values = [_values(part.set_index("scan_id").loc[scans["scan_id"]].reset_index(), classes, labels)
-                  for _, part in fold.groupby("seed")]  # fmt: skip
-        mean = np.mean(values, axis=0)
+        mean = np.mean([_values(given[-1], labels) for given in arrays], axis=0)
         if np.isfinite(mean[0]):
             observed.append(mean[0])
             null.append(mean[1:])
@@ -79,41 +77,36 @@ def compare_with_chance(
     about: dict[str, Any] = {"metric": "r" if classes is None else "auc", "n_folds": k, "n_units": n_units}
     if not k:
         return about | {"value": None, "p": None, "bar": None, "widened": None, "n_permutations": 0}
+    value, widened = float(np.mean(observed)), None
     if repeated is not None and np.isfinite(repeated).any():
-        return about | _judged(float(np.mean(observed)), repeated[np.isfinite(repeated)]) | {"widened": None}
-    ratio = (tests.groupby("fold")["scan_id"].nunique() / tests.groupby("fold")["n_train"].mean()).mean()
-    widened = float(np.sqrt(1 + k * ratio)) if k > 1 else 1.0
-    means = mean_of_finite(np.stack(null, axis=1))
-    means = means.mean() + widened * (means - means.mean())
-    return about | _judged(float(np.mean(observed)), means) | {"widened": widened}
-
-
-def _judged(value: float, null: NDArray[np.floating]) -> dict[str, Any]:
-    """Compare a value with those under permuted labels."""
-    return {
+        means = repeated[np.isfinite(repeated)]
+    else:
+        ratio = (tests.groupby("fold")["scan_id"].nunique() / tests.groupby("fold")["n_train"].mean()).mean()
+        widened = float(np.sqrt(1 + k * ratio)) if k > 1 else 1.0
+        means = mean_of_finite(np.stack(null, axis=1))
+        means = means.mean() + widened * (means - means.mean())
+    return about | {
         "value": value,
-        "p": float((1 + (null >= value - 1e-12).sum()) / (1 + len(null))),
-        "bar": float(np.quantile(null, 1 - LEVEL, method="higher")),
-        "n_permutations": len(null),
+        "p": float((1 + (means >= value - 1e-12).sum()) / (1 + len(means))),
+        "bar": float(np.quantile(means, 1 - LEVEL, method="higher")),
+        "n_permutations": len(means),
+        "widened": widened,
     }
 
 
-def _codes(scans: pd.DataFrame, classes: Sequence[str] | None) -> NDArray[Any]:
-    """Return labels as positions in `classes`, or as numbers."""
-    return number_arrays(scans)[0] if classes is None else class_arrays(scans, classes)[0]
+def _values(predicted: NDArray[np.floating], labels: NDArray[Any]) -> NDArray[np.floating]:
+    """Return the metric of one model under each row of `labels` (draws, scans); NaN where it is undefined.
 
-
-def _values(scans: pd.DataFrame, classes: Sequence[str] | None, labels: NDArray[Any]) -> NDArray[np.floating]:
-    """Return the metric of one model under each row of `labels` (draws, scans); NaN where it is undefined."""
-    if classes is None:
-        predicted = number_arrays(scans)[1]
+    `predicted` are numbers (scans,) or probabilities (scans, classes).
+    """
+    if predicted.ndim == 1:
         x = labels - labels.mean(axis=1, keepdims=True)
         y = predicted - predicted.mean()
         norm = np.sqrt((x**2).sum(axis=1) * (y @ y))
         return np.divide(x @ y, norm, out=np.full(len(labels), np.nan), where=norm > 1e-12)
-    probability = class_arrays(scans, classes)[2]
-    averaged = [1] if len(classes) == 2 else range(len(classes))
-    return np.mean([_auc(labels == c, probability[:, c]) for c in averaged], axis=0)
+    n_classes = predicted.shape[1]
+    averaged = [1] if n_classes == 2 else range(n_classes)
+    return np.mean([_auc(labels == c, predicted[:, c]) for c in averaged], axis=0)
 
 
 def _auc(positive: NDArray[np.bool_], score: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -1,35 +1,41 @@
-"""Metrics of predicted classes.
+"""Metrics of predicted classes, and how good their probabilities are.
 
 Two classes: recall, precision and AUC are those of the positive class, the last of the dataset's `classes`. More
 classes: macro averages (one against the rest for the AUC). Balanced accuracy, Brier score and log loss treat all
 classes alike.
+
+The expected calibration error follows Guo et al. (2017, https://arxiv.org/abs/1706.04599): scans are sorted into `BINS`
+bins of equal width on [0, 1] by the probability of their predicted class; the error is the mean distance between
+accuracy and mean probability of the bins, weighted by their number of scans. With two classes that probability is at
+least 0.5, so the lower half of the bins is empty. The error is biased upwards, the more so the fewer scans are in a bin
+(Kumar et al. 2019, https://arxiv.org/abs/1909.10155), and depends on how far probabilities are spread: two perfectly
+calibrated models can differ. So it only describes a model, beside the error that a perfectly calibrated one would have;
+tests and intervals are those of Brier score and log loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.evaluate.calibration import SMALLEST, brier_score, log_loss, reliability
 from bolt.io.errors import DataError
+from bolt.io.files import read_yaml
 from bolt.models.parts.temperature import with_temperature
 
+BINS = 15
+SMALLEST = 1e-6
+"""Probabilities below it count as this in the log loss, whose largest value is therefore 13.8."""
 RANK = "rank_"
 METRICS = ("accuracy", "recall", "precision", "auc")
 """Metrics of the paper."""
 CLASS_METRICS = (*METRICS, "balanced_accuracy", "brier", "log_loss")
-CLASS_COLUMNS = {
-    "accuracy": "share of test scans classified correctly",
-    "recall": "of the positive class (two classes), or macro average",
-    "precision": "of the positive class (two classes), or macro average; 0 where a class was never predicted",
-    "auc": "area under the ROC curve of the positive class, or macro average of one against the rest; of several folds "
-    "together, the share of pairs of scans of the same fold that are in order",
-    "balanced_accuracy": "mean over classes of the share of their test scans classified correctly",
-    "brier": "Brier score: squared distance of probabilities from the truth (two classes: of the positive class)",
+CLASS_COLUMNS: dict[str, str] = {
+    **read_yaml(Path(__file__).with_name("columns.yaml"))["classes"],
     "log_loss": f"mean of −ln(probability of the true class), which is clipped at {SMALLEST:g}",
 }
 
@@ -82,9 +88,27 @@ def scores(
         "precision": mean_of_finite(precision[:, averaged]),
         "auc": auc.mean(axis=0),
         "balanced_accuracy": mean_of_finite(recall),
-        "brier": brier_score(truth, probability, weight),
-        "log_loss": log_loss(truth, probability, weight),
+        "brier": weight @ squared_errors(truth, probability) / weight.sum(axis=1),
+        "log_loss": weight @ log_losses(truth, probability) / weight.sum(axis=1),
     }
+
+
+def squared_errors(truth: NDArray[np.integer], probability: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return what the Brier score averages, the squared distance of probabilities from the truth, (n,).
+
+    Two classes: of the positive class, 0 to 1; a coin has 0.25. More classes: summed over classes, 0 to 2 (Brier 1950,
+    doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2).
+    """
+    squares = (probability - np.eye(probability.shape[1])[truth]) ** 2
+    return squares[:, 1] if probability.shape[1] == 2 else squares.sum(axis=1)
+
+
+def log_losses(truth: NDArray[np.integer], probability: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the negative natural logarithm of each scan's probability of its true class, (n,).
+
+    Probabilities are at least `SMALLEST`, so that one scan whose true class had none does not make the mean infinite.
+    """
+    return -np.log(probability[np.arange(len(truth)), truth].clip(SMALLEST, 1))
 
 
 def mean_of_finite(values: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -154,7 +178,7 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
 
     ``majority_accuracy`` (always predicting the most frequent test label), ``auc_across`` (the AUC that also compares
     scans of different folds, as scikit-learn's does for all rows of a seed), ``n_scans``, ``classes``, ``confusion``
-    (rows: true class), ``calibration`` (`bolt.evaluate.calibration.reliability`), if every fold has a temperature
+    (rows: true class), ``calibration`` (`reliability`), if every fold has a temperature
     ``calibrated`` (`after_temperature`), and, for two classes, ``roc``, the mean of the folds' curves.
     """
     from sklearn.metrics import confusion_matrix  # slow to import, and the report needs only names
@@ -188,14 +212,60 @@ def after_temperature(predictions: pd.DataFrame, classes: Sequence[str]) -> dict
     """
     truth, predicted, probability = class_arrays(predictions, classes)
     temperature = predictions["temperature"].to_numpy(float)
-    scaled, every = with_temperature(probability, temperature[:, None]), np.ones((1, len(truth)))
+    scaled = with_temperature(probability, temperature[:, None])
+    values = scores(truth, predicted, scaled)
     errors = reliability(truth, predicted, scaled, predictions["scan_id"].to_numpy())
     return {
-        "brier": float(brier_score(truth, scaled, every)[0]),
-        "log_loss": float(log_loss(truth, scaled, every)[0]),
+        "brier": float(values["brier"][0]),
+        "log_loss": float(values["log_loss"][0]),
         "ece": errors["ece"],
         "ece_if_calibrated": errors["ece_if_calibrated"],
         "temperature": float(np.exp(np.log(temperature).mean())),
+    }
+
+
+def reliability(
+    truth: NDArray[np.integer],
+    predicted: NDArray[np.integer],
+    probability: NDArray[np.floating],
+    scan: NDArray[Any] | None = None,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return the reliability diagram of the predicted class, and its expected calibration error.
+
+    Parameters
+    ----------
+    truth, predicted : int array (n,)
+    probability : float array (n, classes)
+    scan : array (n,), optional
+        Predictions by several seeds are of the same scan; by default every row is a scan.
+    draws, seed : int
+        Simulations of a perfectly calibrated model.
+
+    Returns
+    -------
+    dict
+        ``probability`` (mean, of the predicted class), ``accuracy`` and ``n_scans`` of each bin with scans; ``ece``,
+        and ``ece_if_calibrated``: its mean if predictions were right as often as their probabilities say.
+    """
+    confidence = probability[np.arange(len(predicted)), predicted]
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)  # 1 belongs to the last bin
+    filled, place = np.unique(bins, return_inverse=True)
+    in_bin, right = np.eye(len(filled))[place], truth == predicted
+    scan = np.arange(len(truth)) if scan is None else np.unique(scan, return_inverse=True)[1]
+    luck = np.random.default_rng(seed).random((draws, scan.max() + 1))[:, scan]
+
+    def errors(right: NDArray[np.bool_]) -> NDArray[np.floating]:
+        return np.abs((right - confidence) @ in_bin).sum(axis=1) / len(confidence)
+
+    return {
+        "probability": [float(confidence[bins == b].mean()) for b in filled],
+        "accuracy": [float(right[bins == b].mean()) for b in filled],
+        "n_scans": [int((bins == b).sum()) for b in filled],
+        "ece": float(errors(right[None])[0]),
+        "ece_if_calibrated": float(errors(luck < confidence).mean()),
     }
 
 

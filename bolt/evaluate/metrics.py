@@ -28,17 +28,14 @@ from bolt.evaluate.classes import (
 )
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
-from bolt.io.files import read_json, read_table, write_json, write_table
+from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 from bolt.models.parts.temperature import fit_temperature
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "log_loss", "mae")
-COLUMNS = {
-    "fold": "outer fold; the last two rows are the mean and standard deviation (ddof 0) over finished folds (the "
-    "latter of at least two)",
-    "state": "ok, failed, excluded or missing; only folds that are ok enter the mean",
-    "n_test": "test scans of the fold; in the last two rows the number of folds averaged",
+COLUMNS: dict[str, str] = {
+    **read_yaml(Path(__file__).with_name("columns.yaml"))["folds"],
     **CLASS_COLUMNS,
     **NUMBER_COLUMNS,
     "note": "why a value is missing",
@@ -52,18 +49,13 @@ def metrics_of(classes: Sequence[str] | None) -> tuple[str, ...]:
 
 def fold_metrics(predictions: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, float]:
     """Compute the metrics of rows of a `predictions.tsv`, usually those with role ``test``."""
-    return {name: float(value[0]) for name, value in _scores(predictions, classes).items()}
-
-
-def _scores(
-    predictions: pd.DataFrame, classes: Sequence[str] | None, weight: NDArray[np.floating] | None = None
-) -> dict[str, NDArray[np.floating]]:
-    """Compute metrics under one or more weightings, (draws, n), of the rows."""
     if classes is None:
-        return number_scores(*number_arrays(predictions), weight)
-    ranking = ranking_of(predictions, classes)
-    stratum = model_of(predictions) if ranking is None else model_of(predictions[["seed"]])
-    return scores(*class_arrays(predictions, classes), weight, stratum, ranking)
+        values = number_scores(*number_arrays(predictions))
+    else:
+        ranking = ranking_of(predictions, classes)
+        stratum = model_of(predictions) if ranking is None else model_of(predictions[["seed"]])
+        values = scores(*class_arrays(predictions, classes), stratum=stratum, ranking=ranking)
+    return {name: float(value[0]) for name, value in values.items()}
 
 
 def by_training(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
@@ -155,20 +147,16 @@ def tests_with_temperature(predictions: pd.DataFrame, classes: Sequence[str] | N
 
     NaN: there are no such scans, or labels are numbers.
     """
-    tests = predictions[predictions["role"] == "test"]
-    found = {key: _temperature(part, classes) for key, part in predictions.groupby(["fold", "seed"])}
+    tests, found = predictions[predictions["role"] == "test"], {}
+    for key, training in predictions.groupby(["fold", "seed"]):
+        found[key] = float("nan")
+        validation = training[training["role"] == "validation"]
+        if classes is not None:
+            validation = validation.dropna(subset=[f"p_{name}" for name in classes])
+            if len(validation):
+                truth, _, probability = class_arrays(validation, classes)
+                found[key] = fit_temperature(probability, truth)
     return tests.assign(temperature=[found[key] for key in zip(tests["fold"], tests["seed"], strict=True)])
-
-
-def _temperature(predictions: pd.DataFrame, classes: Sequence[str] | None) -> float:
-    """Fit a temperature to the validation scans of one training."""
-    validation = predictions[predictions["role"] == "validation"]
-    if classes is not None:
-        validation = validation.dropna(subset=[f"p_{name}" for name in classes])
-    if classes is None or validation.empty:
-        return float("nan")
-    truth, _, probability = class_arrays(validation, classes)
-    return fit_temperature(probability, truth)
 
 
 def pooled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.io.errors import DataError
+from bolt.io.files import read_yaml
 
 NUMBER_METRICS = ("r", "mae", "r2")
-NUMBER_COLUMNS = {
-    "r": "Pearson correlation of predicted and true label",
-    "mae": "mean absolute error, in the label's unit",
-    "r2": "explained share of the variance of the test labels; below 0: worse than predicting their mean",
-}
+NUMBER_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["numbers"]
 
 
 def number_scores(

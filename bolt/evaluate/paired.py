@@ -14,6 +14,7 @@ scan, are averaged over seeds before they are tested. The tests differ in what t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,27 +23,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bolt.cohort.confounding import holm
-from bolt.evaluate.calibration import log_losses, squared_errors
-from bolt.evaluate.classes import class_arrays
+from bolt.evaluate.classes import class_arrays, log_losses, squared_errors
 from bolt.evaluate.metrics import by_fold, metrics_of
 from bolt.evaluate.numbers import number_arrays
+from bolt.io.files import read_yaml
 
 FEWEST_FOLDS = 6  # with five, the smallest two-sided p of the signed-rank test is 0.06
 DRAWS = 9999
 EXACT = 13  # up to this number of differences all sign patterns are enumerated, which is exact with ties too
 NO_SPREAD = "no t-test: the difference is the same in all folds"
 TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
-TEST_COLUMNS = {
-    "metric": "Metric",
-    "n_folds": "Folds that both rows finished and in which the metric is defined",
-    "n_scans": "Test scans that both predicted",
-    "n_groups": "Families (else subjects) of those scans",
-    "difference": "Reference minus row, mean over folds",
-    "pooled_difference": "Reference minus row, over all test scans (metrics with a permutation test)",
-    "wilcoxon_p": "Wilcoxon signed-rank test over folds, two-sided (n/a: fewer than six folds)",
-    "corrected_t_p": "Corrected resampled t-test over folds (Nadeau and Bengio), two-sided",
-    "permutation_p": "Paired sign-flip test over families (else subjects), two-sided (accuracy, Brier score, log "
-    "loss, absolute error)",
+TEST_COLUMNS: dict[str, str] = {
+    **read_yaml(Path(__file__).with_name("columns.yaml"))["tests"],
     **{
         f"{name}_holm": f"{name}, Holm-corrected for the rows compared on this dataset, atlas and metric"
         for name in TESTS
@@ -140,9 +132,8 @@ def compare(
         One entry per metric: `TEST_COLUMNS` without the Holm correction.
     """
     tests, n_train = [], []
-    keys = ["fold", "seed", "scan_id"]
     for table in (reference, other):
-        tests.append(table[table["role"] == "test"].set_index(keys).sort_index())
+        tests.append(table[table["role"] == "test"].set_index(["fold", "seed", "scan_id"]).sort_index())
         n_train.append(table[table["role"] == "train"].groupby(["fold", "seed"]).size())
     shared = tests[0].index.intersection(tests[1].index)
     a, b = (part.loc[shared].reset_index() for part in tests)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bolt.config import Config, Experiment, Model, Row
 from bolt.config.layout import Layout
-from bolt.experiments.entries import paper_table, searched_model
+from bolt.config.study import paper_table
+from bolt.experiments.entries import searched_model
 from bolt.explain.explainable import has_importance
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_table
@@ -70,18 +71,22 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
         names = ", ".join(f"'{row.row}'" for row, _ in rows)
         raise ConfigError(f"'reference': no row is named '{experiment.reference}'", where=where, hint=f"Rows: {names}")
     for row, model in rows:
-        _check_settings(model, f"{where}, row '{row.row}'")
+        of_row = f"{where}, row '{row.row}'"
+        try:
+            check_model(model.model, model.hyper)
+        except ConfigError as error:
+            raise ConfigError(error.what, where=f"{of_row}, {error.where}", hint=error.hint) from None
         inputs = inputs_of(model.model)
         if experiment.kind == "complexity" and inputs != "series":
             raise ConfigError(
                 f"only the cost of models of series depends on scan length; '{model.model}' takes {inputs}",
-                where=f"{where}, row '{row.row}'",
+                where=of_row,
                 hint="Remove the row",
             )
         if experiment.explains is not None and not has_importance(model):
             raise ConfigError(
                 "only BolT with CLS tokens and without covariates has importance weights, and can be explained",
-                where=f"{where}, row '{row.row}'",
+                where=of_row,
                 hint="Remove the row",
             )
     _check_paper(experiment, {row.row: row.paper for row, _ in rows if row.paper}, where)
@@ -123,14 +128,6 @@ def check_choices(config: Config, rows: Rows) -> str:
     used = ", ".join(name for name in models if name not in lacking)
     own = f"; {', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} those of config/models" if lacking else ""
     return f"Note: values that a search chose are used for {used}{own}."
-
-
-def _check_settings(model: Model, where: str) -> None:
-    """Refuse unknown settings of a model, and invalid values."""
-    try:
-        check_model(model.model, model.hyper)
-    except ConfigError as error:
-        raise ConfigError(error.what, where=f"{where}, {error.where}", hint=error.hint) from None
 
 
 def lacks_reference(experiment: Experiment, rows: Rows) -> bool:

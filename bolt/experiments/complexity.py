@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.config import Model
+from bolt.experiments import texts
 from bolt.io.errors import BoltError
 from bolt.models.base import SeriesModel
 from bolt.models.compiled.library import library
@@ -29,26 +30,7 @@ from bolt.models.registry import create_model, with_facts
 log = logging.getLogger(__name__)
 
 CLASSES = 2
-COLUMNS: dict[str, str | dict[str, str]] = {
-    "row": "Row of the experiment",
-    "model": "File in config/models",
-    "atlas": "Atlas",
-    "n_rois": "Number of ROIs of the atlas",
-    "length": {"Description": "Length of the scan; settings that depend on the crop use it", "Units": "volumes"},
-    "parameters": "Number of trainable parameters",
-    "operations": "Floating-point operations of one forward and backward pass of one scan, two for each multiplication "
-    "and addition of matrix products and convolutions; element-wise operations, norms, softmax and sorting are not "
-    "counted. Counted with torch's own operators: attention as matrix products, LSTMs step by step, BolT without its "
-    "C++ kernel",
-    "seconds": {"Description": "Duration of the same pass on `device`; the fastest of several", "Units": "s"},
-    "peak_bytes": {
-        "Description": "Peak memory of tensors during the pass, beyond weights, gradients and scan; on a CPU without "
-        "temporary memory within operators, on a GPU from its allocator",
-        "Units": "bytes",
-    },
-    "device": "Device on which time and memory were measured",
-    "note": "Reason why there is no measurement",
-}  # fmt: skip
+COLUMNS = texts.COLUMNS["complexity"]
 
 
 def measure(
@@ -181,17 +163,12 @@ def _plain_torch() -> Iterator[None]:
 
 def _timed(work: Callable[[], None], device: str) -> float:
     """Return the duration of a call, seconds."""
-    _wait(device)
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    wait()
     start = time.perf_counter()
     work()
-    _wait(device)
+    wait()
     return time.perf_counter() - start
-
-
-def _wait(device: str) -> None:
-    """Wait until the GPU has finished."""
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def _peak(work: Callable[[], None], device: str) -> int:

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolt.config import (
-    ROOT,
-    Config,
-    Dataset,
-    Experiment,
-    Explain,
-    Model,
-    Quick,
-    Row,
-    known,
-    load_dataset,
-    load_experiment,
-    load_model,
-    parse,
-)
+from bolt.config import Config, Experiment, Explain, Model, Row, known, load_experiment, load_model, parse
 from bolt.config.layout import Layout
 from bolt.config.models import Fidelity
-from bolt.config.study import Study
+from bolt.config.study import Entry, Study, paper_dataset
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
 from bolt.models.registry import has_epochs
@@ -35,54 +20,6 @@ log = logging.getLogger(__name__)
 
 EXPLAINED_BY = {"landmarks": "landmarks.tsv", "brain_maps": "roi_weights.tsv", "task_timing": "tasks.tsv"}
 """Kind of experiment to the file that explains a run for it."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row of an experiment on one dataset and atlas.
-
-    Attributes
-    ----------
-    dataset, atlas : str
-    row : str
-        Name of the row in the experiment's file and tables.
-    model : Model
-    folders : list of Path
-        Run folders ``seed-<s>``, one per seed, with one ``fold-<k>`` per fold.
-    folds : list of int
-        The folds that are trained.
-    classes : list of str
-        In the dataset's order; of two, the last is the positive one; empty if the label is a number.
-    note : str
-        Why the row cannot be run on this dataset (such as a window longer than the crop); empty if it can.
-    paper : dict
-        Columns and values that identify this row in the paper's own table (`paper_table`); empty if it has no such row.
-    paper_dataset : str
-        Which of the paper's datasets this is (`paper_dataset`); empty if it is none of them.
-    line : str
-        In a sweep: the line of its figure to which the row belongs; else empty.
-    value : float or None
-        In a sweep: the row's position on that line.
-    explanations : list of Path
-        Folders with the explanations of its runs, one per seed.
-    outer : int
-        Folds of the cross-validation; those that are not trained count as missing. 0: as many as are trained.
-    """
-
-    dataset: str
-    atlas: str
-    row: str
-    model: Model
-    folders: list[Path]
-    folds: list[int]
-    classes: list[str]
-    note: str = ""
-    paper: dict[str, str] = field(default_factory=dict)
-    line: str = ""
-    value: float | None = None
-    explanations: list[Path] = field(default_factory=list)
-    outer: int = 0
-    paper_dataset: str = ""
 
 
 def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
@@ -100,7 +37,7 @@ def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
         An unknown model or setting, or a duplicate name.
     """
     titles = {
-        name: _title(_base(name, f"experiment '{experiment.name}', sweep '{sweep.row}'", config))
+        name: _base(name, f"experiment '{experiment.name}', sweep '{sweep.row}'", config).shown
         for sweep in experiment.sweeps
         for name in sweep.models
     }
@@ -269,20 +206,6 @@ def available(config: Config) -> dict[str, Experiment]:
     return {name: load_experiment(place) for name, place in names.items()}
 
 
-def paper_dataset(dataset: Dataset, scheme: str = "kfold") -> str:
-    """Return with which of the paper's datasets results are compared: none if label, classes or folds are others."""
-    if dataset.paper is None or scheme != "kfold":
-        return ""
-    original = load_dataset(dataset.paper)
-    same = (dataset.label, dataset.classes) == (original.label, original.classes)
-    return dataset.paper if same else ""
-
-
-def paper_table(name: str) -> Path:
-    """Return the file with the paper's own values of an experiment; it need not exist."""
-    return ROOT / "config/experiments/paper" / f"{name}.tsv"
-
-
 def experiment_models(config: Config) -> dict[str, Model]:
     """Return the models that experiments train, by the names of their runs."""
     experiments = available(config)
@@ -298,11 +221,6 @@ def trained_models(
     return {model.run_name: model for name in trained for _, model in rows[name]}
 
 
-def _title(model: Model) -> str:
-    """Return the name of a model in tables."""
-    return model.shown
-
-
 def searched_model(name: str, config: Config) -> Path | None:
     """Return the file with the values chosen for all datasets, if experiments use it (`search: use`)."""
     file = Layout(config).shared_choice(Path(name).stem)
@@ -316,14 +234,6 @@ def _base(name: str, where: str, config: Config) -> Model:
         return original if searched is None else load_model(str(searched)).model_copy(update={"name": original.name})
     except ConfigError as error:
         raise ConfigError(error.what, where=", ".join(filter(None, [where, error.where])), hint=error.hint) from None
-
-
-def _quick_member(member: Model, quick: Quick) -> dict[str, Any]:
-    """Return a member of an ensemble for a cheap first look."""
-    data = member.model_dump(mode="json", exclude_unset=True, exclude={"by_fold"})
-    if has_epochs(member.model):
-        data["training"] = data.get("training", {}) | {"epochs": min(member.training.epochs, quick.epochs)}
-    return data
 
 
 def _fidelity(row: Row, base: Model) -> Fidelity | None:
@@ -348,13 +258,19 @@ def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
         data.pop("by_fold", None)  # a first look has no settings per fold
     if training:
         data["training"] = training
-    if members := base.members if row.members is None else [load_model(name) for name in row.members]:
-        data["members"] = [_quick_member(member, config.quick) if config.quick else member for member in members]
+    members: list[Any] = list(base.members or []) if row.members is None else list(map(load_model, row.members))
+    for i, member in enumerate(members if config.quick else []):
+        members[i] = member.model_dump(mode="json", exclude_unset=True, exclude={"by_fold"})
+        if config.quick and has_epochs(member.model):
+            epochs = min(member.training.epochs, config.quick.epochs)
+            members[i]["training"] = members[i].get("training", {}) | {"epochs": epochs}
+    if members:
+        data["members"] = members
     changed = {"hyper": {*row.hyper}, "training": {*row.training, *(["epochs"] if config.quick else [])}}
     for settings in [*data.get("by_fold", {}).values(), *data.get("by_dataset", {}).values()]:
         for group in settings.keys() & changed:  # the row's settings replace those of single folds and datasets
             settings[group] = {key: value for key, value in settings[group].items() if key not in changed[group]}
     data |= row.model_dump(include={"connectivity", "train_share"}, exclude_none=True)
     data["fidelity"] = _fidelity(row, base)
-    named = row.model_copy(update={"row": row.row or _title(base)})
+    named = row.model_copy(update={"row": row.row or base.shown})
     return named, parse(Model, data, f"experiment '{experiment}', row '{named.row}'")

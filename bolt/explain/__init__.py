@@ -1,5 +1,5 @@
 """Explanations: which volumes and regions drive a prediction. `bolt.explain(model, series)` explains one scan."""
 
-from bolt.io.callable import make_callable
+from bolt.io.packages import make_callable
 
-make_callable(__name__, "bolt.api.explanation", "explain")
+make_callable(__name__, "bolt.share.explanation", "explain")

@@ -12,15 +12,15 @@ its scans are averaged first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.metrics import fold_predictions
+from bolt.explain.columns import columns
 from bolt.folds.label_permutation import label_units
 from bolt.io.files import atomic, write_table
 from bolt.series.cache import SeriesCache
@@ -33,52 +33,13 @@ MOST = 100
 AT_ONCE = 4096  # connections whose null distribution is in memory at a time
 SMALLEST = 1e-12
 OUTPUTS = ("connections.tsv", "connection_networks.tsv", "connections.npy")
-CONNECTION_COLUMNS = {
-    "class": "class whose predicted log odds are correlated; of two classes, the positive one",
-    "rank": "1 is the strongest correlation of the class",
-    "value_a": "label value of one ROI in the atlas's image",
-    "name_a": "one ROI",
-    "network_a": "network of that ROI",
-    "value_b": "label value of the other ROI",
-    "name_b": "other ROI",
-    "network_b": "network of that ROI",
-    "r": "correlation over test scans of the connection (Fisher's z of Pearson's correlation) with the log odds",
-    "p": "share of shuffles of the predictions in which the strongest correlation of all connections is at least as "
-    "strong (corrected for all connections)",
-    "same_sign": "share of folds in which the correlation has this sign",
-    "n_folds": "number of folds",
-    "n": "people or scans that are correlated",
-}
-NETWORK_COLUMNS = {
-    "class": CONNECTION_COLUMNS["class"],
-    "network_a": "one network",
-    "network_b": "other network, or the same",
-    "n_connections": "connections between them",
-    "mean_r": "mean of `r` over these connections",
-    "n_significant": "number of them with p < 0.05",
-}
-
-
-class Correlated(NamedTuple):
-    """Correlations of connections with the log odds of one class."""
-
-    r: NDArray[np.float32]  # (pairs,)
-    p: NDArray[np.float64]  # (pairs,)
-    same_sign: NDArray[np.float64]  # (pairs,)
-
-
-class Sample(NamedTuple):
-    """What is correlated: one row per person (or scan) and fold."""
-
-    fold: NDArray[np.integer]  # (n,)
-    output: NDArray[np.float64]  # (n, outputs), z-scored within folds
-    connections: NDArray[np.float32]  # (n, pairs), centred within folds
+CONNECTION_COLUMNS = columns("connections")
+NETWORK_COLUMNS = columns("connection_networks")
 
 
 def usable_folds(run: Path, folds: Sequence[int]) -> list[int]:
     """Return the folds that have tested at least two people (or scans), so that something can be correlated."""
-    tests = {fold: _tests(run, fold) for fold in folds}
-    return [fold for fold, table in tests.items() if label_units(table).nunique() > 1]
+    return [fold for fold in folds if label_units(_tests(run, fold)).nunique() > 1]
 
 
 def write_connections(cache: SeriesCache, run: Path, folds: Sequence[int], classes: Sequence[str], out: Path) -> None:
@@ -99,39 +60,71 @@ def write_connections(cache: SeriesCache, run: Path, folds: Sequence[int], class
         Folder.
     """
     shown = classes[-1:] if len(classes) == 2 else classes
-    sample = _sample(cache, run, folds, classes, shown)
-    found = [correlate(sample, output) for output in range(len(shown))]
+    fold, outputs, values = _sample(cache, run, folds, classes, shown)
     rois = cache.rois.reset_index(drop=True)
+    ends = np.triu_indices(len(rois), k=1)
+    network = rois["network"].fillna("n/a").to_numpy(str)
+    a, b = (network[index] for index in ends)
+    between = pd.DataFrame({"network_a": np.where(a < b, a, b), "network_b": np.where(a < b, b, a)})
+    all_r, listed, networks = [], [], []
+    for name, output in zip(shown, outputs.T, strict=True):
+        r, p, same_sign = correlate(fold, output, values)
+        all_r.append(r)
+        of_pairs = between.assign(r=r, significant=p < 0.05)
+        named = of_pairs.iloc[:0] if set(network) == {"n/a"} else of_pairs
+        grouped = named.groupby(["network_a", "network_b"])
+        means = grouped.agg(n_connections=("r", "size"), mean_r=("r", "mean"), n_significant=("significant", "sum"))
+        networks.append(means.reset_index().assign(**{"class": name}))
+        order = np.argsort(-np.abs(r), kind="stable")[:MOST]
+        table = pd.DataFrame({"class": name, "rank": np.arange(1, len(order) + 1), "r": r[order], "p": p[order]})
+        for end, index in zip("ab", ends, strict=True):
+            for column in ("value", "name", "network"):
+                table[f"{column}_{end}"] = rois[column].to_numpy()[index[order]]
+        listed.append(table.assign(same_sign=same_sign[order], n_folds=len(np.unique(fold)), n=len(fold)))
     with atomic(out / OUTPUTS[2]) as temporary, temporary.open("wb") as file:
-        np.save(file, np.stack([one.r for one in found]))
-    networks = [_networks(one, rois).assign(**{"class": name}) for name, one in zip(shown, found, strict=True)]
+        np.save(file, np.stack(all_r))
     write_table(pd.concat(networks)[list(NETWORK_COLUMNS)], out / OUTPUTS[1], NETWORK_COLUMNS)
-    about = {"n_folds": len(np.unique(sample.fold)), "n": len(sample.fold)}
-    listed = [_strongest(one, rois).assign(**{"class": name}, **about) for name, one in zip(shown, found, strict=True)]
     write_table(pd.concat(listed)[list(CONNECTION_COLUMNS)], out / OUTPUTS[0], CONNECTION_COLUMNS)
 
 
-def correlate(sample: Sample, output: int = 0, shuffles: int = SHUFFLES) -> Correlated:
+def correlate(
+    fold: NDArray[np.integer], output: NDArray[np.floating], connections: NDArray[np.float32], shuffles: int = SHUFFLES
+) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
     """Correlate connections with an output, and compare with shuffles of the output within folds.
 
     The null distribution is that of the strongest of all connections, so that p-values hold for all of them together
     (Westfall and Young 1993).
+
+    Parameters
+    ----------
+    fold : int array (n,)
+        Of each person (or scan).
+    output : float array (n,)
+        z-scored within folds.
+    connections : float array (n, pairs)
+        Centred within folds.
+    shuffles : int
+
+    Returns
+    -------
+    r, p, same_sign : arrays (pairs,)
+        The last is the share of folds in which the correlation has this sign.
     """
-    y = sample.output[:, output]
-    norm = np.sqrt(np.einsum("ij,ij->j", sample.connections, sample.connections, dtype=np.float64) * (y @ y))
-    random, by_fold = np.random.default_rng(0), [np.flatnonzero(sample.fold == fold) for fold in np.unique(sample.fold)]
-    shuffled = np.tile(y.astype(np.float32), (shuffles, 1))
+    single = output.astype(np.float32)
+    norm = np.sqrt(np.einsum("ij,ij->j", connections, connections, dtype=np.float64) * (output @ output))
+    random, by_fold = np.random.default_rng(0), [np.flatnonzero(fold == number) for number in np.unique(fold)]
+    shuffled = np.tile(single, (shuffles, 1))
     for members in by_fold:
         shuffled[:, members] = random.permuted(shuffled[:, members], axis=1)
     r, strongest = np.zeros(len(norm), np.float32), np.zeros(shuffles)
-    for some in _blocks(len(norm)):
-        values, scale = sample.connections[:, some], np.where(norm[some] > 0, norm[some], np.inf).astype(np.float32)
-        r[some] = y.astype(np.float32) @ values / scale
+    for first in range(0, len(norm), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        values, scale = connections[:, some], np.where(norm[some] > 0, norm[some], np.inf).astype(np.float32)
+        r[some] = single @ values / scale
         strongest = np.maximum(strongest, np.abs(shuffled @ values / scale).max(axis=1))
-    signs = [np.sign(y[members].astype(np.float32) @ sample.connections[members]) for members in by_fold]
-    same = np.mean([sign == np.sign(r) for sign in signs], axis=0)
+    signs = [np.sign(single[members] @ connections[members]) for members in by_fold]
     at_least = shuffles - np.searchsorted(np.sort(strongest), np.abs(r) * (1 - 1e-6))
-    return Correlated(r, (1 + at_least) / (1 + shuffles), same)
+    return r, (1 + at_least) / (1 + shuffles), np.mean([sign == np.sign(r) for sign in signs], axis=0)
 
 
 def _tests(run: Path, fold: int) -> pd.DataFrame:
@@ -141,10 +134,10 @@ def _tests(run: Path, fold: int) -> pd.DataFrame:
 
 def _sample(
     cache: SeriesCache, run: Path, folds: Sequence[int], classes: Sequence[str], shown: Sequence[str]
-) -> Sample:
-    """Read the predictions of test scans and compute their connections."""
+) -> tuple[NDArray[np.integer], NDArray[np.float64], NDArray[np.float32]]:
+    """Return fold, outputs (n, outputs) and connections (n, pairs) of each tested person (or scan) and fold."""
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
-    parts: list[tuple[int, NDArray[np.floating], NDArray[np.floating]]] = []
+    numbers, outputs, values = [], [], []
     for fold in folds:
         tests = _tests(run, fold)
         unit = pd.factorize(label_units(tests), sort=True)[0]
@@ -157,36 +150,7 @@ def _sample(
         for row, scan in zip(unit, tests["scan_id"], strict=True):
             connections[row] += connectivity(cache.finite_series(int(rows[scan])), fisher_z=True) / n[row]
         sd = output.std(axis=0)
-        centred = (output - output.mean(axis=0)) / np.where(sd > 0, sd, 1)
-        parts.append((fold, centred, connections - connections.mean(axis=0)))
-    fold = np.concatenate([np.full(len(output), number) for number, output, _ in parts])
-    return Sample(fold, np.concatenate([o for _, o, _ in parts]), np.concatenate([c for *_, c in parts]))
-
-
-def _blocks(n: int) -> Iterator[slice]:
-    for first in range(0, n, AT_ONCE):
-        yield slice(first, first + AT_ONCE)
-
-
-def _strongest(found: Correlated, rois: pd.DataFrame) -> pd.DataFrame:
-    """List the strongest connections."""
-    order = np.argsort(-np.abs(found.r), kind="stable")[:MOST]
-    table = pd.DataFrame({"rank": np.arange(1, len(order) + 1), "r": found.r[order], "p": found.p[order]})
-    for end, index in zip("ab", np.triu_indices(len(rois), k=1), strict=True):
-        for column in ("value", "name", "network"):
-            table[f"{column}_{end}"] = rois[column].to_numpy()[index[order]]
-    return table.assign(same_sign=found.same_sign[order])
-
-
-def _networks(found: Correlated, rois: pd.DataFrame) -> pd.DataFrame:
-    """Average over the connections between networks; no row if the atlas has no networks."""
-    networks = rois["network"].fillna("n/a").to_numpy(str)
-    a, b = (networks[index] for index in np.triu_indices(len(rois), k=1))
-    first, second = np.where(a < b, a, b), np.where(a < b, b, a)
-    table = pd.DataFrame({"network_a": first, "network_b": second, "r": found.r, "p": found.p})
-    if set(networks) == {"n/a"}:
-        table = table.iloc[:0]
-    grouped = table.assign(significant=table["p"] < 0.05).groupby(["network_a", "network_b"])
-    return grouped.agg(
-        n_connections=("r", "size"), mean_r=("r", "mean"), n_significant=("significant", "sum")
-    ).reset_index()
+        numbers.append(np.full(len(output), fold))
+        outputs.append((output - output.mean(axis=0)) / np.where(sd > 0, sd, 1))
+        values.append(connections - connections.mean(axis=0))
+    return np.concatenate(numbers), np.concatenate(outputs), np.concatenate(values)

@@ -1,10 +1,13 @@
-"""Importance weights of all scans of a fold, computed once and stored as arrays with an index."""
+"""Importance weights of all scans of a fold, computed once and stored as arrays with an index.
+
+Also those under models of the same architecture that have learned nothing: initial weights, several draws.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,38 +18,22 @@ from bolt.config import Model
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.explainable import has_importance
 from bolt.explain.relevance import Gradient, importance
-from bolt.explain.weights import write_controls, write_importance
+from bolt.explain.weights import UNTRAINED, read_importance, write_controls, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_json
 from bolt.models.bolt import BolT
+from bolt.models.registry import create_model
 from bolt.training.checkpoint import load_checkpoint
 from bolt.training.device import device_of
 from bolt.training.ensembles import member_folder
 
 BATCH = 8
-
-
-class Explained(NamedTuple):
-    """Scans and the weights of each.
-
-    Attributes
-    ----------
-    table : DataFrame
-        scan_id, role, predicted, wrong.
-    weights : list of (T,) arrays
-        For the predicted class.
-    controls : list of (2, T) arrays
-        For the classes of `bolt.explain.weights.OTHER_CLASSES`.
-    """
-
-    table: pd.DataFrame
-    weights: list[NDArray[np.floating]]
-    controls: list[NDArray[np.floating]]
-
-    def write(self, folder: Path) -> None:
-        """Write the arrays and their index."""
-        write_controls(self.controls, folder)
-        write_importance(self.table, self.weights, folder)
+DRAWS = 3
+"""Draws of initial weights. Each explains the test scans once; noise averages out over draws and scans."""
+Array = NDArray[np.floating]
+Explained = tuple[pd.DataFrame, list[Array], list[Array]]
+"""Scans (scan_id, role, predicted, wrong), their weights (T,) for the predicted class, and (2, T) for the classes of
+`bolt.explain.weights.OTHER_CLASSES`."""
 
 
 def explain_fold(cache: Any, run_fold: Path, device: str = "auto", gradient: Gradient = "logit") -> None:
@@ -66,7 +53,7 @@ def explain_fold(cache: Any, run_fold: Path, device: str = "auto", gradient: Gra
     DataError
         The model is not BolT, or predicts a number.
     """
-    _explained(cache, run_fold, device, gradient).write(run_fold)
+    _write([_explained(cache, run_fold, device, gradient)], run_fold)
 
 
 def explain_inner(
@@ -84,57 +71,41 @@ def explain_inner(
     device, gradient
         As in `explain_fold`.
     """
-    parts = [_explained(cache, folder / f"fold-{fold}", device, gradient, role="test") for fold in inner]
-    weights, controls = ([w for part in parts for w in getattr(part, name)] for name in ("weights", "controls"))
-    Explained(pd.concat([part.table for part in parts]), weights, controls).write(folder)
+    _write((_explained(cache, folder / f"fold-{fold}", device, gradient, role="test") for fold in inner), folder)
+
+
+def _write(parts: Iterable[Explained], folder: Path) -> None:
+    """Write the arrays and their index."""
+    tables, weights, controls = zip(*parts, strict=True)
+    write_controls([w for part in controls for w in part], folder)
+    write_importance(pd.concat(tables), [w for part in weights for w in part], folder)
 
 
 def _explained(cache: Any, run_fold: Path, device: str, gradient: Gradient, role: str = "") -> Explained:
-    """Explain the scans of a fold, or those of one role."""
+    """Explain the scans of a fold, or those of one role; no class of a scan is explained twice."""
     model, info = load_bolt(run_fold)
-    if info["classes"] is None:
-        raise DataError(
-            "this model predicts a number, but what is explained is a class",
-            where=run_fold / "checkpoint.json",
-            hint="Explain a model of classes",
-        )
+    classes = info["classes"]
+    if classes is None:
+        what = "this model predicts a number, but what is explained is a class"
+        raise DataError(what, where=run_fold / "checkpoint.json", hint="Explain a model of classes")
     table = read_predictions(run_fold / "predictions.tsv")
     table = table[table["role"] == role] if role else table
-    table = table.assign(wrong=_wrong(table, info["classes"]))[["scan_id", "role", "predicted", "wrong"]]
     position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
     series = [cache.series(position[scan]) for scan in table["scan_id"]]
-
-    def explain(series: Sequence[NDArray[np.floating]], targets: Sequence[int]) -> list[NDArray[np.floating]]:
-        return importance_of(model, series, device, targets, gradient)
-
-    weights = explain(series, [info["classes"].index(name) for name in table["predicted"]])
-    return Explained(table, weights, _controls(explain, series, table, weights, info["classes"]))
-
-
-def _wrong(table: pd.DataFrame, classes: Sequence[str]) -> list[str]:
-    """Return the most probable class of each scan other than the predicted one."""
-    probability = table[[f"p_{name}" for name in classes]].to_numpy(float)
-    predicted = table["predicted"].to_numpy()[:, None] == np.array(classes)
-    return [classes[i] for i in np.where(predicted, -1, probability).argmax(axis=1)]
-
-
-def _controls(
-    explain: Callable[[Sequence[NDArray[np.floating]], Sequence[int]], list[NDArray[np.floating]]],
-    series: Sequence[NDArray[np.floating]],
-    table: pd.DataFrame,
-    weights: list[NDArray[np.floating]],
-    classes: Sequence[str],
-) -> list[NDArray[np.floating]]:
-    """Return the weights of each scan for its wrong and for the last class; no class of a scan is explained twice."""
-    code, fixed = {name: i for i, name in enumerate(classes)}, classes[-1]
-    wrong = explain(series, [code[name] for name in table["wrong"]])
-    names = zip(table["predicted"], table["wrong"], strict=True)
-    known = [{p: w, q: o} for (p, q), w, o in zip(names, weights, wrong, strict=True)]
+    predicted = [classes.index(name) for name in table["predicted"]]
+    probability = table[[f"p_{name}" for name in classes]].to_numpy(float, copy=True)
+    probability[np.arange(len(table)), predicted] = -1
+    wrong, fixed = probability.argmax(axis=1).tolist(), len(classes) - 1
+    weights = importance_of(model, series, device, predicted, gradient)
+    others = importance_of(model, series, device, wrong, gradient)
+    known = [{p: w, q: o} for p, w, q, o in zip(predicted, weights, wrong, others, strict=True)]
     left = [i for i, by_class in enumerate(known) if fixed not in by_class]
-    others = explain([series[i] for i in left], [code[fixed]] * len(left))
-    for i, other in zip(left, others, strict=True):
-        known[i][fixed] = other
-    return [np.stack([o, by_class[fixed]]) for o, by_class in zip(wrong, known, strict=True)]
+    last = importance_of(model, [series[i] for i in left], device, [fixed] * len(left), gradient)
+    for i, own in zip(left, last, strict=True):
+        known[i][fixed] = own
+    controls = [np.stack([o, by_class[fixed]]) for o, by_class in zip(others, known, strict=True)]
+    table = table.assign(wrong=[classes[i] for i in wrong])[["scan_id", "role", "predicted", "wrong"]]
+    return table, weights, controls
 
 
 def load_bolt(run_fold: Path) -> tuple[BolT, dict[str, Any]]:
@@ -152,33 +123,26 @@ def load_bolt(run_fold: Path) -> tuple[BolT, dict[str, Any]]:
     DataError
         Also as `bolt.training.checkpoint.load_checkpoint`.
     """
-    model, info = load_checkpoint(explained_folder(run_fold))
-    if not isinstance(model, BolT):
-        raise DataError(
-            f"importance weights are defined for BolT, not for '{info['model']['model']}'",
-            where=run_fold / "checkpoint.json",
-            hint="Explain a BolT run",
-        )
-    return model, info
-
-
-def explained_folder(run_fold: Path) -> Path:
-    """Return the folder of the model that is explained: a fold's, or that of a member of its ensemble."""
-    file = run_fold / "checkpoint.json"
+    folder, file = run_fold, run_fold / "checkpoint.json"
     members = read_json(file)["model"].get("members", []) if file.is_file() else []
     for number, member in enumerate(members):
         if has_importance(Model.model_validate(member)):
-            return member_folder(run_fold, number, member["name"])
-    return run_fold
+            folder = member_folder(run_fold, number, member["name"])
+            break
+    model, info = load_checkpoint(folder)
+    if not isinstance(model, BolT):
+        what = f"importance weights are defined for BolT, not for '{info['model']['model']}'"
+        raise DataError(what, where=file, hint="Explain a BolT run")
+    return model, info
 
 
 def importance_of(
     model: BolT,
-    series: Sequence[NDArray[np.floating]],
+    series: Sequence[Array],
     device: str | torch.device = "auto",
     targets: Sequence[int] | None = None,
     gradient: Gradient = "logit",
-) -> list[NDArray[np.floating]]:
+) -> list[Array]:
     """Compute the importance weights of scans of any length, in batches of equal length.
 
     Parameters
@@ -199,7 +163,7 @@ def importance_of(
     """
     place = device if isinstance(device, torch.device) else device_of(device, None)
     model.to(place)
-    weights: list[NDArray[np.floating]] = [np.empty(0)] * len(series)
+    weights: list[Array] = [np.empty(0)] * len(series)
     for length in sorted({len(s) for s in series}):
         same = [i for i, s in enumerate(series) if len(s) == length]
         for start in range(0, len(same), BATCH):
@@ -209,3 +173,43 @@ def importance_of(
             for i, row in zip(chosen, importance(model, x, target, gradient).detach().cpu().numpy(), strict=True):
                 weights[i] = row
     return weights
+
+
+def fresh_model(info: dict[str, Any], draw: int) -> BolT:
+    """Build the model of a ``checkpoint.json`` with initial weights, different for each `draw`; on the CPU."""
+    seed = np.random.SeedSequence([info["seed"], info["fold"], 0, 0, 1 + draw]).generate_state(1)[0]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(seed))
+        return create_model(info["model"]["model"], info["n_rois"], len(info["classes"]), **info["model"]["hyper"])
+
+
+def explain_untrained(cache: Any, run_fold: Path, device: str = "auto", gradient: Gradient = "logit") -> None:
+    """Write the importance of a fold's test scans with events under untrained models.
+
+    It is that of the class which the trained model predicts, divided by the scan's mean, mean over `DRAWS` models.
+    Files are those of `bolt.explain.weights.write_importance`, named ``importance_untrained``; without rows if no test
+    scan has events.
+
+    Parameters
+    ----------
+    cache : bolt.series.cache.SeriesCache
+    run_fold : Path
+        Folder of a fold that has importance weights.
+    device : {"auto", "cpu", "cuda"}
+    gradient : {"logit", "loss", "minus_loss"}
+        With which the fold was explained.
+    """
+    _, info = load_bolt(run_fold)
+    table, _ = read_importance(run_fold)
+    index = cache.index
+    tasks = set(index.loc[index["events"].notna(), "scan_id"]) if "events" in index else set()
+    table = table[(table["role"] == "test") & table["scan_id"].isin(tasks)]
+    position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+    series = [cache.series(position[scan]) for scan in table["scan_id"]]
+    targets = [info["classes"].index(name) for name in table["predicted"]]
+    draws = [importance_of(fresh_model(info, draw), series, device, targets, gradient) for draw in range(DRAWS)]
+    tiny = float(np.finfo(np.float32).tiny)  # zeros stay zeros
+    curves = [
+        np.mean([own / max(float(own.mean()), tiny) for own in scan], axis=0) for scan in zip(*draws, strict=True)
+    ]
+    write_importance(table[["scan_id", "role", "predicted"]], curves, run_fold, UNTRAINED)

@@ -22,108 +22,162 @@ of a few consecutive ones slides down that list. At offset 0 they are the landma
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 
-from bolt.evaluate.classes import METRICS
+from bolt.evaluate.classes import METRICS, scores
 from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
-from bolt.explain.token_regression import LEVELS, Chosen, FoldScans, Regression
-from bolt.explain.weights import SIGN_CONTROLS, is_explained, read_controls, read_importance, require_explained
+from bolt.explain.columns import columns
+from bolt.explain.weights import SIGN_CONTROLS, read_controls, read_importance
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, write_table
+from bolt.io.files import atomic, holds_something, write_table
 
-SUBSET_COLUMNS = {
-    "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
-    "offset": "subset index: number of volumes of the scan that are more important than those of the subset",
-    "score": "mean weight of the subset's volumes, divided by the scan's smallest weight above zero (at least 1/1000 "
-    "of its mean weight); mean over test scans",
-    "level": "; ".join(f"{name}: {words}" for name, words in LEVELS.items()),
-    "n_test": "number of test scans; in the rows mean and sd, number of folds",
-    **dict.fromkeys(METRICS, "as in landmarks.tsv"),
-}
+LANDMARK_COLUMNS = columns("landmarks")
+TEST_COLUMNS = columns("landmark_tests", FEWEST_FOLDS=FEWEST_FOLDS)
+SUBSET_COLUMNS = columns("subsets")
+OUTPUTS = ("landmarks.tsv", "landmark_tests.tsv", "subsets.tsv", "coefficients.npy", "coefficients_controls.npy")
+"""Files of the landmark regressions of a run."""
+LEVELS = ("token", "scan", "subject")
+"""What is classified: each sample, or a scan or a subject by the vote of its samples."""
+CONTROLS = ("random", "random direction", "wrong class", "fixed class")
+"""How control volumes are chosen."""
 FLOOR = 1e-3
 """Share of a scan's mean weight: the smallest denominator of scores. Volumes that no window reaches have no weight at
 all, and a weight near zero would let one scan dominate the mean."""
 
-
-def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.intp]:
-    """Return offsets in the sorted list, evenly spaced from the first to the last of the shortest scan.
-
-    Parameters
-    ----------
-    shortest : int
-        Volumes of the shortest scan, so that every scan has volumes at every offset.
-    tokens : int
-        Volumes of the subset.
-    n_offsets : int
-        Largest number of offsets; 0: none.
-    """
-    last = shortest - tokens
-    if n_offsets == 0 or last < 0:
-        return np.empty(0, int)
-    return np.unique(np.linspace(0, last, min(n_offsets, last + 1)).round().astype(int))
-
-
-def subset_rows(
-    data: FoldScans, weights: Mapping[str, NDArray[np.floating]], offsets: NDArray[np.intp], tokens: int
-) -> list[dict[str, Any]]:
-    """Return the subset-index curve of one fold.
-
-    Parameters
-    ----------
-    data : FoldScans
-    weights : mapping
-        Scan to the importance of its volumes (T,).
-    offsets : int array
-    tokens : int
-
-    Returns
-    -------
-    list of dict
-        Columns of `SUBSET_COLUMNS` but ``fold``.
-    """
-    if not len(offsets):
-        return []
-    needed = np.unique(offsets[:, None] + np.arange(tokens))  # ranks in any subset
-    order = {scan: np.argsort(-w, kind="stable")[needed] for scan, w in weights.items()}
-    ordered = data.only(order)  # every series is read once for all offsets
-    relative = np.stack([_relative(weights[scan.name])[order[scan.name]] for scan in data.parts["test"]])
-    rows = []
-    for offset in offsets:
-        subset = np.searchsorted(needed, offset + np.arange(tokens))
-        metrics, _ = ordered.regress(dict.fromkeys(weights, subset))
-        score = float(relative[:, subset].mean())
-        rows += [{"offset": int(offset), "score": score, **row} for row in metrics]
-    return rows
-
-
-def _relative(weights: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Divide weights by the scan's smallest above zero; ones if all are zero."""
-    positive = weights[weights > 0]
-    if not len(positive):
-        return np.ones(len(weights))
-    return weights / max(float(positive.min()), FLOOR * float(weights.mean()))
-
-
-CONTROLS = {
-    "random": "as many random volumes, mean over draws",
-    "random direction": "the volumes furthest along a random direction in the space of ROIs, one direction per class, "
-    "that of the predicted class; mean over draws",
-    "wrong class": "the most important volumes for the most probable class other than the predicted one",
-    "fixed class": "the most important volumes for the last class, in all scans",
-}
-"""How control volumes are chosen."""
-Curves = Mapping[str, NDArray[np.floating]]
+Array = NDArray[np.floating]
+Curves = Mapping[str, Array]
 """Scan to the importance of its volumes (T,)."""
+Chosen = Mapping[str, NDArray[np.intp]]
+"""Scan to the volumes of it that a regression sees."""
+Regression = tuple[list[dict[str, Any]], Array]
+"""Rows of metrics, and coefficients, see `FoldScans.regress`."""
 
 
-@dataclass(frozen=True)
-class FoldWeights:
+def top_tokens(weights: Array, tokens: int) -> NDArray[np.intp]:
+    """Return the volumes with the largest weights, largest first; of equal weights, the earlier volume first."""
+    return np.argsort(-weights, kind="stable")[:tokens]
+
+
+class ScanTokens(NamedTuple):
+    """A scan: its series (T, rois), whose volumes are its tokens; its label (position in the classes)."""
+
+    name: str
+    series: Array
+    label: int
+    subject: str
+    group: str
+
+
+class FoldScans:
+    """Training and test scans of one fold, each read once for many regressions.
+
+    Parameters
+    ----------
+    cache : bolt.series.cache.SeriesCache
+    table : DataFrame
+        scan_id, role; as in ``importance.tsv``.
+    classes : sequence of str
+        The last is the positive one.
+    where : Path
+        The fold's folder, for errors.
+    side_by_side : bool
+        The volumes of a scan are one sample of volumes × rois features, instead of one sample each.
+
+    Raises
+    ------
+    DataError
+        A class has no training scan, or there is no test scan.
+    """
+
+    def __init__(
+        self, cache: Any, table: pd.DataFrame, classes: Sequence[str], where: Path, *, side_by_side: bool = False
+    ) -> None:
+        position = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
+        code = {name: i for i, name in enumerate(classes)}
+        labels, *people = (cache.index[name].astype(str).tolist() for name in ("label", "subject", "group"))
+        self.n_classes, self.side_by_side = len(classes), side_by_side
+        self.parts: dict[str, list[ScanTokens]] = {}
+        for role in ("train", "test"):
+            named = [(name, position[name]) for name in table.loc[table["role"] == role, "scan_id"]]
+            self.parts[role] = [
+                ScanTokens(n, cache.series(i), code[labels[i]], *(of[i] for of in people)) for n, i in named
+            ]
+        present = {scan.label for scan in self.parts["train"]}
+        if len(present) < self.n_classes or not self.parts["test"]:
+            what = "landmarks cannot be evaluated: a class has no training scan, or there is no test scan"
+            raise DataError(what, where=where, hint="Explain the fold again, or use fewer folds")
+
+    @property
+    def ratio(self) -> float:
+        """Return the number of test groups (families, else subjects) divided by that of training groups."""
+        test, train = (len({scan.group for scan in self.parts[role]}) for role in ("test", "train"))
+        return test / train
+
+    def only(self, chosen: Chosen) -> FoldScans:
+        """Return the same scans with only the chosen volumes, in that order, copied into memory."""
+        few = object.__new__(FoldScans)
+        few.n_classes, few.side_by_side = self.n_classes, self.side_by_side
+        few.parts = {
+            role: [scan._replace(series=scan.series[chosen[scan.name]]) for scan in part]
+            for role, part in self.parts.items()
+        }
+        return few
+
+    def regress(self, chosen: Chosen) -> Regression:
+        """Fit on training scans, evaluate on test scans.
+
+        L2-regularised logistic regression with ``C=1``, as in the paper's published code, on z-scored ROI values; each
+        volume is a sample with its scan's label, or each scan (`side_by_side`).
+
+        Parameters
+        ----------
+        chosen : mapping
+            Volumes of every scan of both parts.
+
+        Returns
+        -------
+        rows : list of dict
+            level (of `LEVELS`), n_test (scans) and the metrics. Samples vote for their scan or subject; ties are broken
+            by the larger mean probability.
+        coefficients : float array (classes, rois)
+            In log odds per standard deviation; with two classes, those of the first are those of the second with the
+            opposite sign. Side by side: mean over the volumes.
+        """
+        samples = {}
+        for role, scans in self.parts.items():
+            volumes = [scan.series[chosen[scan.name]] for scan in scans]
+            x = np.stack([each.ravel() for each in volumes]) if self.side_by_side else np.concatenate(volumes)
+            scan_of = np.repeat(range(len(scans)), 1 if self.side_by_side else [len(each) for each in volumes])
+            samples[role] = x.astype(float), np.array([scan.label for scan in scans])[scan_of], scan_of
+        x, labels, _ = samples["train"]
+        regression = LogisticRegression(C=1.0, max_iter=1000).fit(x, labels)
+        x, labels, scan_of = samples["test"]
+        probability, tests = regression.predict_proba(x), self.parts["test"]
+        subject = pd.factorize(pd.Series([(scan.subject, scan.label) for scan in tests]))[0]
+        rows: list[dict[str, Any]] = []
+        for level, unit in zip(LEVELS, (np.arange(len(x)), scan_of, subject[scan_of]), strict=True):
+            votes, means = np.zeros((2, unit.max() + 1, probability.shape[1]))
+            np.add.at(votes, (unit, probability.argmax(axis=1)), 1)
+            np.add.at(means, unit, probability)
+            means /= votes.sum(axis=1, keepdims=True)
+            truth = np.zeros(len(votes), int)
+            truth[unit] = labels
+            metrics = scores(truth, (votes + means / 2).argmax(axis=1), means)
+            rows.append({"level": level, "n_test": len(tests), **{m: float(metrics[m][0]) for m in METRICS}})
+        n_rois = tests[0].series.shape[1]
+        coefficients = regression.coef_.reshape(len(regression.coef_), -1, n_rois).mean(axis=1)
+        if self.n_classes == 2:
+            coefficients = np.concatenate([-coefficients, coefficients])
+        return rows, coefficients
+
+
+class FoldWeights(NamedTuple):
     """Importance weights of a fold's scans.
 
     Attributes
@@ -149,15 +203,125 @@ class FoldWeights:
         curves: dict[str, Curves] = {name: dict(zip(scans, each, strict=True)) for name, each in weights.items()}
         return cls(table, curves, dict(zip(scans, table["predicted"], strict=True)))
 
-    @property
-    def important(self) -> Curves:
-        """Return the weights for the predicted class."""
-        return self.curves["important"]
 
-    def replaced(self, other: FoldWeights) -> FoldWeights:
-        """Return the same scans with the weights and predictions of another model, for the scans that it has."""
-        curves: dict[str, Curves] = {name: {**own, **other.curves[name]} for name, own in self.curves.items()}
-        return FoldWeights(self.table, curves, self.predicted | other.predicted)
+class Landmarks(NamedTuple):
+    """The landmark regressions of a run.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Columns of `LANDMARK_COLUMNS`.
+    coefficients : float array (folds, classes, rois)
+        Of the regressions on important volumes, see `FoldScans.regress`.
+    controls : float array (controls, folds, classes, rois)
+        Those of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
+    curve : DataFrame
+        Columns of `SUBSET_COLUMNS`.
+    ratio : float
+        Number of test groups divided by that of training groups, mean over folds.
+    """
+
+    table: pd.DataFrame
+    coefficients: Array
+    controls: Array
+    curve: pd.DataFrame
+    ratio: float
+
+
+def landmark_regression(
+    cache: Any,
+    run: Path,
+    folds: Sequence[int],
+    classes: Sequence[str],
+    *,
+    tokens: int = 5,
+    random_draws: int = 20,
+    offsets: int = 0,
+    inner: bool = False,
+    side_by_side: bool = False,
+    seed: int = 0,
+) -> Landmarks:
+    """Classify scans by a few of their volumes.
+
+    Parameters
+    ----------
+    cache : bolt.series.cache.SeriesCache
+    run : Path
+        Folder ``seed-<s>``, its folds explained.
+    folds : sequence of int
+    classes : sequence of str
+        The last is the positive one.
+    tokens : int
+        Volumes per scan.
+    random_draws : int
+        Draws (seeded) that are averaged: of random volumes, without replacement, and of random directions.
+    offsets : int
+        Points of the subset-index curve, see `subset_offsets`; 0: no curve.
+    inner : bool
+        Also evaluate importance of training scans by models that did not see them.
+    side_by_side : bool
+        The volumes of a scan, in the order of their importance, are one sample, instead of one sample each.
+    seed : int
+
+    Raises
+    ------
+    DataError
+        A fold was explained for the predicted class only; or a scan is too short to have `tokens` volumes side by side.
+    """
+    explained = {fold: FoldWeights.read(run / f"fold-{fold}") for fold in folds}
+    shortest = min((len(w) for weights in explained.values() for w in weights.curves["important"].values()), default=0)
+    if side_by_side and shortest < tokens:
+        what = f"a scan has only {shortest} volumes, fewer than the {tokens} that its regression takes side by side"
+        raise DataError(
+            what, where=run, hint="Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'"
+        )
+    rows, coefficients, controls, curve, ratios = [], [], [], [], []
+    for fold, weights in explained.items():
+        folder = run / f"fold-{fold}"
+        data = FoldScans(cache, weights.table, classes, where=folder, side_by_side=side_by_side)
+        fitted = _chosen_by(weights.curves, weights.predicted, data, tokens, random_draws, [seed, fold])
+        important = weights.curves["important"]
+        lengths = {scan: len(w) for scan, w in important.items()}
+        random = averaged([data.regress(draw) for draw in random_volumes(lengths, tokens, random_draws, [seed, fold])])
+        by_inner: dict[str, Regression] = {}
+        if inner and holds_something(folder / "inner/importance.tsv"):
+            unseen = FoldWeights.read(folder / "inner")  # weights by models that did not see the training scans
+            if {scan.name for scan in data.parts["train"]} <= set(unseen.curves["important"]):
+                curves: dict[str, Curves] = {k: {**own, **unseen.curves[k]} for k, own in weights.curves.items()}
+                predicted = weights.predicted | unseen.predicted
+                by_inner = _chosen_by(curves, predicted, data, tokens, random_draws, [seed, fold])
+        for importance, part in (("fitted", fitted), ("inner", by_inner), ("none", {"random": random})):
+            for kind, (metrics, _) in part.items():
+                rows += [{"fold": str(fold), "importance": importance, "tokens": kind, **row} for row in metrics]
+        coefficients.append(fitted["important"][1])
+        controls.append([{**fitted, "random": random}[name][1] for name in SIGN_CONTROLS])
+        points = subset_offsets(shortest, tokens, offsets)
+        curve += [{"fold": str(fold), **row} for row in subset_rows(data, important, points, tokens)]
+        ratios.append(data.ratio)
+    return Landmarks(
+        with_means(pd.DataFrame(rows), ["importance", "tokens", "level"])[list(LANDMARK_COLUMNS)],
+        np.stack(coefficients),
+        np.stack(controls, axis=1),
+        with_means(pd.DataFrame(curve, columns=list(SUBSET_COLUMNS)), ["offset", "level"])[list(SUBSET_COLUMNS)],
+        float(np.mean(ratios)),
+    )
+
+
+def _chosen_by(
+    curves: Mapping[str, Curves],
+    predicted: Mapping[str, str],
+    data: FoldScans,
+    tokens: int,
+    draws: int,
+    seed: list[int],
+) -> dict[str, Regression]:
+    """Return the regressions on landmarks and on controls that depend on the model, by how volumes were chosen."""
+    regressions = {
+        name: data.regress({scan: top_tokens(w, tokens) for scan, w in weights.items()})
+        for name, weights in curves.items()
+    }
+    directions = along_directions(data, predicted, tokens, draws, [*seed, 1])
+    return regressions | {"random direction": averaged([data.regress(chosen) for chosen in directions])}
 
 
 def random_volumes(lengths: Mapping[str, int], tokens: int, draws: int, seed: Sequence[int]) -> Iterator[Chosen]:
@@ -194,19 +358,76 @@ def averaged(regressions: Sequence[Regression]) -> Regression:
     return means.to_dict("records"), np.mean([coefficients for _, coefficients in regressions], axis=0)
 
 
-TEST_COLUMNS = {
-    "question": "moments: important volumes against a control; order: first against later quarters of the subset curve",
-    "importance": "as in landmarks.tsv, of the important volumes",
-    "first": "important, or first quarter",
-    "second": "what it is compared with: a control (as `tokens` in landmarks.tsv), or second, third or last quarter",
-    "auc_first": "AUC per scan, mean over folds",
-    "auc_second": "AUC per scan, mean over folds",
-    "difference": "first minus second, mean over folds",
-    "n_folds": "folds in which both are defined",
-    "p": "corrected resampled t-test (Nadeau and Bengio), two-sided, with the ratio of test to training groups; n/a: "
-    f"fewer than {FEWEST_FOLDS} folds, or the same difference in all folds",
-    "note": "why there is no p",
-}
+def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Append mean and sd (ddof 0) over folds for each group; their `n_test` is the number of folds."""
+    if table.empty:
+        return table
+    numbers = [name for name in table if name in ("score", *METRICS)]
+    groups = table.groupby(keys, sort=False)
+    counts = groups.size().rename("n_test").reset_index()
+    parts, of = [table], groups[numbers]
+    for name, values in (("mean", of.mean()), ("sd", of.std(ddof=0).where(of.count() > 1))):
+        parts.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
+    return pd.concat(parts, ignore_index=True)
+
+
+def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.intp]:
+    """Return offsets in the sorted list, evenly spaced from the first to the last of the shortest scan.
+
+    Parameters
+    ----------
+    shortest : int
+        Volumes of the shortest scan, so that every scan has volumes at every offset.
+    tokens : int
+        Volumes of the subset.
+    n_offsets : int
+        Largest number of offsets; 0: none.
+    """
+    last = shortest - tokens
+    if n_offsets == 0 or last < 0:
+        return np.empty(0, int)
+    return np.unique(np.linspace(0, last, min(n_offsets, last + 1)).round().astype(int))
+
+
+def subset_rows(
+    data: FoldScans, weights: Mapping[str, Array], offsets: NDArray[np.intp], tokens: int
+) -> list[dict[str, Any]]:
+    """Return the subset-index curve of one fold.
+
+    Parameters
+    ----------
+    data : FoldScans
+    weights : mapping
+        Scan to the importance of its volumes (T,).
+    offsets : int array
+    tokens : int
+
+    Returns
+    -------
+    list of dict
+        Columns of `SUBSET_COLUMNS` but ``fold``.
+    """
+    if not len(offsets):
+        return []
+    needed = np.unique(offsets[:, None] + np.arange(tokens))  # ranks in any subset
+    order = {scan: np.argsort(-w, kind="stable")[needed] for scan, w in weights.items()}
+    ordered = data.only(order)  # every series is read once for all offsets
+    relative = np.stack([_relative(weights[scan.name])[order[scan.name]] for scan in data.parts["test"]])
+    rows = []
+    for offset in offsets:
+        subset = np.searchsorted(needed, offset + np.arange(tokens))
+        metrics, _ = ordered.regress(dict.fromkeys(weights, subset))
+        score = float(relative[:, subset].mean())
+        rows += [{"offset": int(offset), "score": score, **row} for row in metrics]
+    return rows
+
+
+def _relative(weights: Array) -> Array:
+    """Divide weights by the scan's smallest above zero; ones if all are zero."""
+    positive = weights[weights > 0]
+    if not len(positive):
+        return np.ones(len(weights))
+    return weights / max(float(positive.min()), FLOOR * float(weights.mean()))
 
 
 def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd.DataFrame:
@@ -270,205 +491,8 @@ def _tested(first: pd.Series, second: pd.Series, ratio: float) -> dict[str, Any]
     }
 
 
-METRIC_COLUMNS = {
-    "accuracy": "share classified correctly",
-    "recall": "of the positive class (two classes), or macro average",
-    "precision": "of the positive class (two classes), or macro average",
-    "auc": "of the positive class's probability (mean over the volumes of a unit), or macro average",
-}
-LANDMARK_COLUMNS = {
-    "fold": "outer fold; 'mean' and 'sd' (ddof 0) over folds",
-    "importance": "fitted: training scans are explained by the model that was trained on them; inner: by models that "
-    "did not see them; none: random volumes",
-    "tokens": "how volumes were chosen; important: the most important volumes of each scan; "
-    + "; ".join(f"{name}: {words}" for name, words in CONTROLS.items()),
-    "level": "; ".join(f"{name}: {words}" for name, words in LEVELS.items()) + " (ties: mean probability)",
-    "n_test": "number of test scans; in the rows mean and sd, number of folds",
-    **METRIC_COLUMNS,
-}
-KEYS = ["importance", "tokens", "level"]
-OUTPUTS = ("landmarks.tsv", "landmark_tests.tsv", "subsets.tsv", "coefficients.npy", "coefficients_controls.npy")
-"""Files of the landmark regressions of a run."""
-
-
-def top_tokens(weights: NDArray[np.floating], tokens: int) -> NDArray[np.intp]:
-    """Return the volumes with the largest weights, largest first; of equal weights, the earlier volume first."""
-    return np.argsort(-weights, kind="stable")[:tokens]
-
-
-class Landmarks(NamedTuple):
-    """The landmark regressions of a run.
-
-    Attributes
-    ----------
-    table : DataFrame
-        Columns of `LANDMARK_COLUMNS`.
-    coefficients : float array (folds, classes, rois)
-        Of the regressions on important volumes, see `bolt.explain.weights.FoldScans.regress`.
-    controls : float array (controls, folds, classes, rois)
-        Those of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
-    curve : DataFrame
-        Columns of `SUBSET_COLUMNS`.
-    ratio : float
-        Number of test groups divided by that of training groups, mean over folds.
-    """
-
-    table: pd.DataFrame
-    coefficients: NDArray[np.floating]
-    controls: NDArray[np.floating]
-    curve: pd.DataFrame
-    ratio: float
-
-
-def landmark_regression(
-    cache: Any,
-    run: Path,
-    folds: Sequence[int],
-    classes: Sequence[str],
-    *,
-    tokens: int = 5,
-    random_draws: int = 20,
-    offsets: int = 0,
-    inner: bool = False,
-    side_by_side: bool = False,
-    seed: int = 0,
-) -> Landmarks:
-    """Classify scans by a few of their volumes.
-
-    Parameters
-    ----------
-    cache : bolt.series.cache.SeriesCache
-    run : Path
-        Folder ``seed-<s>``, its folds explained.
-    folds : sequence of int
-    classes : sequence of str
-        The last is the positive one.
-    tokens : int
-        Volumes per scan.
-    random_draws : int
-        Draws (seeded) that are averaged: of random volumes, without replacement, and of random directions.
-    offsets : int
-        Points of the subset-index curve, see `subset_offsets`; 0: no curve.
-    inner : bool
-        Also evaluate importance of training scans by models that did not see them.
-    side_by_side : bool
-        The volumes of a scan, in the order of their importance, are one sample, instead of one sample each.
-    seed : int
-
-    Raises
-    ------
-    DataError
-        A fold was explained for the predicted class only; or a scan is too short to have `tokens` volumes side by side.
-    """
-    explained = {fold: FoldWeights.read(run / f"fold-{fold}") for fold in folds}
-    shortest = min((len(w) for weights in explained.values() for w in weights.important.values()), default=0)
-    if side_by_side and shortest < tokens:
-        raise DataError(
-            f"a scan has only {shortest} volumes, fewer than the {tokens} that its regression takes side by side",
-            where=run,
-            hint="Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'",
-        )
-    rows, coefficients, controls, curve, ratios = [], [], [], [], []
-    for fold, weights in explained.items():
-        folder = run / f"fold-{fold}"
-        data = FoldScans(cache, weights.table, classes, where=folder, side_by_side=side_by_side)
-        regressions = _chosen_by(weights, data, tokens, random_draws, [seed, fold])
-        coefficients.append(regressions["important"][1])
-        lengths = {scan: len(w) for scan, w in weights.important.items()}
-        random = averaged([data.regress(draw) for draw in random_volumes(lengths, tokens, random_draws, [seed, fold])])
-        controls.append([{**regressions, "random": random}[name][1] for name in SIGN_CONTROLS])
-        unseen = _inner_weights(folder, data) if inner else None
-        by_inner = _chosen_by(weights.replaced(unseen), data, tokens, random_draws, [seed, fold]) if unseen else {}
-        for importance, part in (("fitted", regressions), ("inner", by_inner), ("none", {"random": random})):
-            for kind, (metrics, _) in part.items():
-                rows += [{"fold": str(fold), "importance": importance, "tokens": kind, **row} for row in metrics]
-        points = subset_offsets(shortest, tokens, offsets)
-        curve += [{"fold": str(fold), **row} for row in subset_rows(data, weights.important, points, tokens)]
-        ratios.append(data.ratio)
-    return Landmarks(
-        with_means(pd.DataFrame(rows), KEYS)[list(LANDMARK_COLUMNS)],
-        np.stack(coefficients),
-        np.stack(controls, axis=1),
-        with_means(pd.DataFrame(curve, columns=list(SUBSET_COLUMNS)), ["offset", "level"])[list(SUBSET_COLUMNS)],
-        float(np.mean(ratios)),
-    )
-
-
-def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Append mean and sd (ddof 0) over folds for each group; their `n_test` is the number of folds."""
-    if table.empty:
-        return table
-    numbers = [name for name in table if name in ("score", *METRICS)]
-    groups = table.groupby(keys, sort=False)
-    counts = groups.size().rename("n_test").reset_index()
-    parts, of = [table], groups[numbers]
-    for name, values in (("mean", of.mean()), ("sd", of.std(ddof=0).where(of.count() > 1))):
-        parts.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _chosen_by(
-    weights: FoldWeights, data: FoldScans, tokens: int, draws: int, seed: list[int]
-) -> dict[str, Regression]:
-    """Return the regressions on landmarks and on controls that depend on the model, by how volumes were chosen."""
-    regressions = {
-        name: data.regress({scan: top_tokens(w, tokens) for scan, w in curves.items()})
-        for name, curves in weights.curves.items()
-    }
-    directions = along_directions(data, weights.predicted, tokens, draws, [*seed, 1])
-    return regressions | {"random direction": averaged([data.regress(chosen) for chosen in directions])}
-
-
-def _inner_weights(run_fold: Path, data: FoldScans) -> FoldWeights | None:
-    """Return weights of training scans by models that did not see them; None if those of any scan are missing."""
-    folder = run_fold / "inner"
-    if not is_explained(folder):
-        return None
-    weights = FoldWeights.read(folder)
-    return weights if {scan.name for scan in data.parts["train"]} <= set(weights.important) else None
-
-
-def write_landmarks(
-    cache: Any,
-    run: Path,
-    folds: Sequence[int],
-    classes: Sequence[str],
-    out: Path,
-    *,
-    tokens: int,
-    random_draws: int,
-    seed: int,
-    offsets: int = 0,
-    inner: bool = False,
-    side_by_side: bool = False,
-) -> None:
-    """Write `OUTPUTS`: tables, and the coefficients of regressions on important volumes and on controls.
-
-    Parameters
-    ----------
-    out : Path
-        Folder.
-    cache, run, folds, classes, tokens, random_draws, seed, offsets, inner, side_by_side
-        As in `landmark_regression`; folds that are not explained are skipped.
-
-    Raises
-    ------
-    DataError
-        No fold has importance weights.
-    """
-    done = require_explained(run, folds)
-    landmarks = landmark_regression(
-        cache,
-        run,
-        done,
-        classes,
-        tokens=tokens,
-        random_draws=random_draws,
-        offsets=offsets,
-        inner=inner,
-        side_by_side=side_by_side,
-        seed=seed,
-    )
+def write_landmarks(landmarks: Landmarks, out: Path) -> None:
+    """Write `OUTPUTS`: tables, and the coefficients of regressions on important volumes and on controls."""
     arrays = {"coefficients.npy": landmarks.coefficients, "coefficients_controls.npy": landmarks.controls}
     for name, array in arrays.items():
         with atomic(out / name) as temporary:

@@ -16,53 +16,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import nibabel as nib
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.atlases.maps import strongest
+from bolt.atlases.labels import strongest
+from bolt.explain.columns import columns
 from bolt.explain.weights import CONTROL_WEIGHTS, MAPS, SIGN_CONTROLS, UNBIASED, map_names, paint, write_map
 from bolt.io.errors import DataError
 from bolt.io.files import holds_something, write_table
 
+Array = NDArray[np.floating]
 OddsRatio = Literal["symmetric", "published"]
-ROI_COLUMNS = {
-    "class": "class for which a positive weight is evidence",
-    "rank": "1 is the most important ROI of the class",
-    "value": "label value of the ROI in the atlas's image",
-    "name": "ROI",
-    "network": "network of the ROI",
-    "hemisphere": "hemisphere of the ROI",
-    "weight": "mean over folds of the regression weight, log odds per standard deviation of the ROI",
-    "weight_sd": "standard deviation over folds (ddof 0)",
-    **{column: f"mean weight in the regressions on other volumes: {name}" for name, column in CONTROL_WEIGHTS.items()},
-    "sign_agrees": "whether those of random volumes and of the fixed class have the sign of weight; for the wrong "
-    "class the opposite sign is expected",
-    "importance": "odds ratio minus one: exp(weight) - 1; with `odds_ratio: published`, the mean over folds of "
-    "exp(w) - 1, or for the first of two classes of 1 - exp(-w), where w is the fold's weight",
-    "selected": "whether the ROI is among the top ROIs of the class (and its importance positive; with `odds_ratio: "
-    "published`, whether its importance exceeds the percentile)",
-    "selection_frequency": "share of folds in which the ROI is among that fold's top ROIs",
-    "n_folds": "number of folds",
-}
-NETWORK_COLUMNS = {
-    "class": "class for which positive weights are evidence",
-    "network": "network",
-    "n_rois": "ROIs of the network",
-    "n_selected": "number of them that are selected for the class",
-    "mean_importance": "mean importance over the network's ROIs",
-    "importance_sd": "standard deviation over folds of the network's mean importance in each fold (ddof 0)",
-    "mean_selection_frequency": "mean over the network's ROIs of the share of folds in which they are selected; equal "
-    "to the mean over folds of the share of selected ROIs",
-    "selection_sd": "standard deviation over folds of the share of the network's ROIs that are selected (ddof 0)",
-    "n_folds": "number of folds",
-}
+ROI_COLUMNS = columns("roi_weights")
+NETWORK_COLUMNS = columns("networks")
 
 
-def select(weights: NDArray[np.floating], fraction: float) -> NDArray[np.bool_]:
+def select(weights: Array, fraction: float) -> NDArray[np.bool_]:
     """Mark the ``ceil(fraction * R)`` largest of the last axis (..., R), positive ones only."""
     n = math.ceil(fraction * weights.shape[-1])
     top = np.argsort(-weights, axis=-1, kind="stable")[..., :n]
@@ -71,7 +44,7 @@ def select(weights: NDArray[np.floating], fraction: float) -> NDArray[np.bool_]:
     return marks & (weights > 0)
 
 
-def importance(weights: NDArray[np.floating], odds_ratio: OddsRatio = "symmetric") -> NDArray[np.floating]:
+def importance(weights: Array, odds_ratio: OddsRatio = "symmetric") -> Array:
     """Return odds ratios minus one.
 
     Parameters
@@ -92,56 +65,18 @@ def importance(weights: NDArray[np.floating], odds_ratio: OddsRatio = "symmetric
     return values
 
 
-class Ranking(NamedTuple):
-    """Importance of ROIs over folds, and the ROIs that are selected by it."""
-
-    importance: NDArray[np.floating]  # (classes, rois)
-    order: NDArray[np.integer]  # (classes, rois), most important first
-    selected: NDArray[np.bool_]  # (classes, rois)
-    fold_importance: NDArray[np.floating]  # (folds, classes, rois)
-    fold_selected: NDArray[np.bool_]  # (folds, classes, rois)
-
-
-def ranking(coefficients: NDArray[np.floating], fraction: float, odds_ratio: OddsRatio) -> Ranking:
-    """Rank the ROIs of each class over folds.
-
-    ``symmetric`` takes the odds ratio of the mean weight, and selects by `select`. ``published`` takes the mean of the
-    folds' odds ratios, and selects what exceeds their percentile, as the published code does.
-
-    Parameters
-    ----------
-    coefficients : float array (folds, classes, rois)
-    fraction : float
-        Share of ROIs to select.
-    odds_ratio : {"symmetric", "published"}
-        See `importance`.
-    """
-    of_folds = importance(coefficients.astype(float), odds_ratio)
-    if odds_ratio == "published":
-        whole = ranked_by = of_folds.mean(axis=0)
-        selected, fold_selected = _above_percentile(whole, fraction), _above_percentile(of_folds, fraction)
-    else:
-        ranked_by = coefficients.mean(axis=0, dtype=float)
-        whole = importance(ranked_by)
-        selected, fold_selected = select(ranked_by, fraction), select(coefficients, fraction)
-    return Ranking(whole, np.argsort(-ranked_by, axis=-1, kind="stable"), selected, of_folds, fold_selected)
-
-
-def _above_percentile(values: NDArray[np.floating], fraction: float) -> NDArray[np.bool_]:
-    """Mark the values of the last axis that exceed its percentile, whatever their sign."""
-    marks: NDArray[np.bool_] = values > np.percentile(values, 100 * (1 - fraction), axis=-1, keepdims=True)
-    return marks
-
-
-def roi_weights(
-    coefficients: NDArray[np.floating],
+def region_tables(
+    coefficients: Array,
     rois: pd.DataFrame,
     classes: Sequence[str],
     fraction: float = 0.02,
     odds_ratio: OddsRatio = "symmetric",
-    controls: NDArray[np.floating] | None = None,
-) -> pd.DataFrame:
-    """Rank the ROIs of each class.
+    controls: Array | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rank the ROIs of each class over folds, and summarise those of each network.
+
+    ``symmetric`` takes the odds ratio of the mean weight, and selects by `select`. ``published`` takes the mean of the
+    folds' odds ratios, and selects what exceeds their percentile, as the published code does.
 
     Parameters
     ----------
@@ -153,14 +88,16 @@ def roi_weights(
     fraction : float
         Share of ROIs to select, rounded up.
     odds_ratio : {"symmetric", "published"}
-        See `ranking`.
+        See `importance`.
     controls : float array (controls, folds, classes, rois), optional
         Coefficients of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
 
     Returns
     -------
-    DataFrame
+    rois : DataFrame
         Columns of `ROI_COLUMNS`, sorted by class (in the given order) and rank.
+    networks : DataFrame
+        Columns of `NETWORK_COLUMNS`.
     """
     if coefficients.shape[1:] != (len(classes), len(rois)):
         raise DataError(
@@ -168,74 +105,64 @@ def roi_weights(
             f"but there are {len(classes)} classes and {len(rois)} ROIs",
             hint="Explain the run again with the cache it was trained on",
         )
-    if controls is not None and controls.shape != (len(SIGN_CONTROLS), *coefficients.shape):
-        raise DataError(
-            f"coefficients of controls have shape {controls.shape}, those of important volumes {coefficients.shape}",
-            hint="Delete the file and run again",
-        )
-    mean = coefficients.mean(axis=0, dtype=float)
-    spread = coefficients.std(axis=0, dtype=float)
-    ranked = ranking(coefficients, fraction, odds_ratio)
+    mean, spread = coefficients.mean(axis=0, dtype=float), coefficients.std(axis=0, dtype=float)
     others = np.full((len(SIGN_CONTROLS), *mean.shape), np.nan)
     if controls is not None:
+        if controls.shape != (len(SIGN_CONTROLS), *coefficients.shape):
+            raise DataError(
+                f"coefficients of controls have shape {controls.shape}, those of important volumes "
+                f"{coefficients.shape}",
+                hint="Delete the file and run again",
+            )
         others = controls.mean(axis=1, dtype=float)
     unbiased = [SIGN_CONTROLS.index(name) for name in UNBIASED]
     agrees = (np.sign(others[unbiased]) == np.sign(mean)).all(axis=0)
-    frequency = ranked.fold_selected.mean(axis=0)
-    tables = []
-    for c, name in enumerate(classes):
-        order = ranked.order[c]
-        table = rois[["value", "name", "network", "hemisphere"]].reset_index(drop=True).iloc[order]
-        tables.append(
-            table.assign(
-                **{
-                    "class": name,
-                    "rank": np.arange(1, len(rois) + 1),
-                    "weight": mean[c, order],
-                    "weight_sd": spread[c, order],
-                    **dict(zip(CONTROL_WEIGHTS.values(), others[:, c, order], strict=True)),
-                    "sign_agrees": agrees[c, order],
-                    "importance": ranked.importance[c, order],
-                    "selected": ranked.selected[c, order],
-                    "selection_frequency": frequency[c, order],
-                    "n_folds": len(coefficients),
-                }
-            )
+    of_folds = importance(coefficients.astype(float), odds_ratio)
+    if odds_ratio == "published":
+        ranked_by = whole = of_folds.mean(axis=0)
+        selected, fold_selected = (
+            values > np.percentile(values, 100 * (1 - fraction), axis=-1, keepdims=True) for values in (whole, of_folds)
         )
-    return pd.concat(tables, ignore_index=True)[list(ROI_COLUMNS)]
-
-
-def network_summary(
-    coefficients: NDArray[np.floating],
-    rois: pd.DataFrame,
-    classes: Sequence[str],
-    fraction: float = 0.02,
-    odds_ratio: OddsRatio = "symmetric",
-) -> pd.DataFrame:
-    """Summarise the ROIs of each network; parameters as in `roi_weights`, columns of `NETWORK_COLUMNS`."""
-    important, _, selected, fold_important, fold_selected = ranking(coefficients, fraction, odds_ratio)
+    else:
+        ranked_by, whole = mean, importance(mean)
+        selected, fold_selected = select(mean, fraction), select(coefficients, fraction)
+    frequency = fold_selected.mean(axis=0)
     networks = rois["network"].fillna("n/a").to_numpy()
-    rows = []
-    for network in sorted(set(networks)):
-        members = np.flatnonzero(networks == network)
-        for c, name in enumerate(classes):
+    tables, rows = [], []
+    for c, name in enumerate(classes):
+        order = np.argsort(-ranked_by[c], kind="stable")
+        numbers = {
+            "class": name,
+            "rank": np.arange(1, len(rois) + 1),
+            "weight": mean[c, order],
+            "weight_sd": spread[c, order],
+            **dict(zip(CONTROL_WEIGHTS.values(), others[:, c, order], strict=True)),
+            "sign_agrees": agrees[c, order],
+            "importance": whole[c, order],
+            "selected": selected[c, order],
+            "selection_frequency": frequency[c, order],
+            "n_folds": len(coefficients),
+        }
+        table = rois[["value", "name", "network", "hemisphere"]].reset_index(drop=True).iloc[order]
+        tables.append(table.assign(**numbers))
+        for network in sorted(set(networks)):
+            members = np.flatnonzero(networks == network)
             rows.append(
                 {
                     "class": name,
                     "network": network,
                     "n_rois": len(members),
                     "n_selected": selected[c, members].sum(),
-                    "mean_importance": important[c, members].mean(),
-                    "importance_sd": fold_important[:, c, members].mean(axis=-1).std(),
+                    "mean_importance": whole[c, members].mean(),
+                    "importance_sd": of_folds[:, c, members].mean(axis=-1).std(),
                     "mean_selection_frequency": fold_selected[:, c, members].mean(),
                     "selection_sd": fold_selected[:, c, members].mean(axis=-1).std(),
                     "n_folds": len(coefficients),
                 }
             )
-    summary = pd.DataFrame(rows, columns=list(NETWORK_COLUMNS))
-    return summary.sort_values(
-        ["class", "n_selected", "mean_importance", "network"], ascending=[True, False, False, True], ignore_index=True
-    )
+    by, ascending = ["class", "n_selected", "mean_importance", "network"], [True, False, False, True]
+    summary = pd.DataFrame(rows, columns=list(NETWORK_COLUMNS)).sort_values(by, ascending=ascending, ignore_index=True)
+    return pd.concat(tables, ignore_index=True)[list(ROI_COLUMNS)], summary
 
 
 def write_regions(
@@ -257,7 +184,7 @@ def write_regions(
     coefficients : Path
         ``coefficients.npy`` of `bolt.explain.landmarks.write_landmarks`, with ``coefficients_controls.npy`` beside it.
     rois, classes, fraction, odds_ratio
-        As in `roi_weights`.
+        As in `region_tables`.
     image : label image or maps, optional
         ``load_atlas(...).image``; of maps, numbers become weighted sums, and the selected ROIs the voxels in which
         their maps are the strongest. Without it (ready series of an atlas without an image) no maps are written.
@@ -269,13 +196,14 @@ def write_regions(
     Raises
     ------
     DataError
-        The controls are missing; or as `roi_weights`.
+        The controls are missing; or as `region_tables`.
     """
     weights, controls = np.load(coefficients, allow_pickle=False), coefficients.with_name("coefficients_controls.npy")
     if not holds_something(controls):
         what = "file not found: regressions on control volumes, with which the sign of weights is compared"
         raise DataError(what, where=controls, hint="Delete the coefficients.npy beside it and run again")
-    table = roi_weights(weights, rois, classes, fraction, odds_ratio, np.load(controls, allow_pickle=False))
+    of_controls = np.load(controls, allow_pickle=False)
+    table, networks = region_tables(weights, rois, classes, fraction, odds_ratio, of_controls)
     names = map_names(classes, atlas, space)
     labels = image if image is None or len(image.shape) == 3 else strongest(image)
     for column, (ending, _) in MAPS.items():
@@ -290,6 +218,5 @@ def write_regions(
             about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1], **about}
             canvas = labels if column == "selected" else image  # a mask cannot be a sum of maps
             write_map(paint(canvas, rows["value"].to_numpy(int), numbers), out / files[column], about)
-    networks = network_summary(weights, rois, classes, fraction, odds_ratio)
     write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)

@@ -28,7 +28,6 @@ from torch.nn.functional import cross_entropy
 from bolt.io.errors import DataError
 from bolt.models.attention.fused import Attended
 from bolt.models.attention.window import Maps, Shape
-from bolt.models.base import ModelOutput
 from bolt.models.bolt import BolT
 
 Gradient = Literal["logit", "loss", "minus_loss"]
@@ -71,24 +70,18 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None, gradient: Gr
     with explainable(model), torch.enable_grad():
         output = model(x.detach().requires_grad_(), record=record)
         target = output.logits.argmax(-1) if target is None else target.to(output.logits.device)
-        explained = _explained(output, target, gradient)
+        if gradient == "logit":
+            explained = output.logits.gather(1, target[:, None]).sum()
+        elif output.logits.shape[1] == 1:
+            what = "the gradient of the loss needs classes, but the model predicts a number"
+            raise DataError(what, hint="Use the gradient of the prediction, 'logit'")
+        else:
+            own_terms = len(target) * sum(output.losses.values())  # means over scans
+            loss = cross_entropy(output.logits, target, reduction="sum") + own_terms
+            explained = loss if gradient == "loss" else -loss
         gradients = torch.autograd.grad(explained, [attended.output for attended in record])
     maps = (attended.maps(gradient) for attended, gradient in zip(reversed(record), reversed(gradients), strict=True))
     return roll_out(record, maps, x)
-
-
-def _explained(output: ModelOutput, target: Tensor, gradient: Gradient) -> Tensor:
-    """Return the sum over scans of the quantity whose gradient weights attention."""
-    if gradient == "logit":
-        return output.logits.gather(1, target[:, None]).sum()
-    if output.logits.shape[1] == 1:
-        raise DataError(
-            "the gradient of the loss needs classes, but the model predicts a number",
-            hint="Use the gradient of the prediction, 'logit'",
-        )
-    own_terms = len(target) * sum(output.losses.values())  # means over scans
-    loss = cross_entropy(output.logits, target, reduction="sum") + own_terms
-    return loss if gradient == "loss" else -loss
 
 
 @contextmanager
@@ -131,8 +124,13 @@ def roll_out(record: Sequence[Attended], maps: Iterable[Maps], x: Tensor, *, row
     on_bold = x.new_zeros(len(x), n_cls, x.shape[1])
     rows = on_bold[..., :covered]  # a view: the tail stays zero
     for attended, block_maps in zip(reversed(record), maps, strict=True):
-        parts = _global_map(block_maps, attended.shape)
-        cls_cls, cls_bold, bold_cls, bold_bold = _normalised(*parts) if rows_of_one else parts
+        cls_cls, cls_bold, bold_cls, bold_bold = _global_map(block_maps, attended.shape)
+        if rows_of_one:  # rows of zeros are kept
+            tiny = torch.finfo(x.dtype).tiny
+            of_cls = (cls_cls + cls_bold.sum(-1)).clamp(min=tiny)
+            of_bold = (bold_cls.sum(-1) + bold_bold.sum(-1)).clamp(min=tiny)[..., None]
+            cls_cls, cls_bold = cls_cls / of_cls, cls_bold / of_cls[..., None]
+            bold_cls, bold_bold = bold_cls / of_bold, bold_bold / of_bold
         from_bold = rows @ bold_cls
         rows += on_cls @ cls_bold + rows @ bold_bold
         on_cls = on_cls + on_cls * cls_cls[:, None] + from_bold
@@ -145,14 +143,6 @@ def importance(model: BolT, x: Tensor, target: Tensor | None = None, gradient: G
     It is relevance, averaged over the windows' CLS tokens (equation 12). Parameters are those of `relevance`.
     """
     return relevance(model, x, target, gradient).mean(1)
-
-
-def _normalised(cls_cls: Tensor, cls_bold: Tensor, bold_cls: Tensor, bold_bold: Tensor) -> tuple[Tensor, ...]:
-    """Divide each row of a global map by its sum; rows of zeros are kept."""
-    tiny = torch.finfo(cls_cls.dtype).tiny
-    of_cls = (cls_cls + cls_bold.sum(-1)).clamp(min=tiny)
-    of_bold = (bold_cls.sum(-1) + bold_bold.sum(-1)).clamp(min=tiny)[..., None]
-    return cls_cls / of_cls, cls_bold / of_cls[..., None], bold_cls / of_bold, bold_bold / of_bold
 
 
 def _global_map(maps: Maps, shape: Shape) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -230,11 +220,6 @@ def integrated_gradients(model: nn.Module, x: Tensor, target: Tensor, steps: int
             x.detach(), baselines=0.0, target=target, n_steps=steps, internal_batch_size=max(PASSES, len(x))
         )
     return attributions.detach()
-
-
-def volume_weights(attributions: Tensor) -> Tensor:
-    """Return the weight of each volume, (batch, time): the sum over ROIs of absolute attributions."""
-    return attributions.abs().sum(-1)
 
 
 def rollout(model: BolT, x: Tensor) -> Tensor:

@@ -14,21 +14,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.atlases.maps import weighted_sum
+from bolt.atlases.labels import weighted_sum
+from bolt.explain.columns import columns
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, holds_something, read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs
 
+Array = NDArray[np.floating]
 TRAINED, UNTRAINED = "importance", "importance_untrained"
 """Names of the two files of each kind of weights."""
-IMPORTANCE_COLUMNS = {
-    "scan_id": "scan",
-    "role": "train, validation or test in this fold",
-    "predicted": "class that the weights explain: the one that the model predicts",
-    "wrong": "most probable class other than the predicted one; the first row of importance_controls.npy explains it",
-    "offset": "position of the scan's first weight in the array (.npy) of the same name",
-    "length": "number of weights: volumes of the scan",
-}
+IMPORTANCE_COLUMNS = columns("importance")
 OTHER_CLASSES = ("wrong class", "fixed class")
 """Other classes that are explained, in the order of the rows of ``importance_controls.npy``: for each scan its wrong
 class (the most probable one other than the predicted one), and for all scans the same class (the last one)."""
@@ -43,9 +38,7 @@ CONTROLS_FILE = "importance_controls.npy"
 IMPORTANCE_FILES = ("importance.npy", CONTROLS_FILE, "importance.tsv")
 
 
-def write_importance(
-    table: pd.DataFrame, weights: list[NDArray[np.floating]], run_fold: Path, name: str = TRAINED
-) -> None:
+def write_importance(table: pd.DataFrame, weights: list[Array], run_fold: Path, name: str = TRAINED) -> None:
     """Write ``importance.npy`` (float32, the weights of all scans, concatenated) and ``importance.tsv``.
 
     Parameters
@@ -66,14 +59,14 @@ def write_importance(
     write_table(table.reindex(columns=list(IMPORTANCE_COLUMNS)), run_fold / f"{name}.tsv", IMPORTANCE_COLUMNS)
 
 
-def read_importance(run_fold: Path, name: str = TRAINED) -> tuple[pd.DataFrame, list[NDArray[np.floating]]]:
+def read_importance(run_fold: Path, name: str = TRAINED) -> tuple[pd.DataFrame, list[Array]]:
     """Read the table and, in its order, each scan's weights (T,)."""
     table = read_table(run_fold / f"{name}.tsv", text=("scan_id", "role", "predicted"))
     weights = np.load(run_fold / f"{name}.npy", allow_pickle=False)
     return table, [weights[o : o + n] for o, n in zip(table["offset"], table["length"], strict=True)]
 
 
-def write_controls(controls: list[NDArray[np.floating]], run_fold: Path) -> None:
+def write_controls(controls: list[Array], run_fold: Path) -> None:
     """Write ``importance_controls.npy`` (float32), whose columns are the weights of ``importance.npy``.
 
     Parameters
@@ -87,7 +80,7 @@ def write_controls(controls: list[NDArray[np.floating]], run_fold: Path) -> None
         np.save(temporary, np.concatenate(controls, axis=1).astype(np.float32))
 
 
-def read_controls(run_fold: Path) -> dict[str, list[NDArray[np.floating]]]:
+def read_controls(run_fold: Path) -> dict[str, list[Array]]:
     """Read the weights of each scan (T,) for the classes of `OTHER_CLASSES`, in the order of ``importance.tsv``.
 
     Raises
@@ -97,40 +90,21 @@ def read_controls(run_fold: Path) -> dict[str, list[NDArray[np.floating]]]:
     """
     file = run_fold / CONTROLS_FILE
     if not holds_something(file):
-        raise DataError(
-            "file not found: the importance of the wrong and of a fixed class, with which landmarks are compared",
-            where=file,
-            hint="Delete the importance.tsv beside it and run again",
-        )
+        what = "file not found: the importance of the wrong and of a fixed class, with which landmarks are compared"
+        raise DataError(what, where=file, hint="Delete the importance.tsv beside it and run again")
     table, rows = read_table(run_fold / "importance.tsv"), np.load(file, allow_pickle=False)
     places = list(zip(table["offset"], table["length"], strict=True))
     return {name: [row[o : o + n] for o, n in places] for name, row in zip(OTHER_CLASSES, rows, strict=True)}
 
 
-def is_explained(folder: Path) -> bool:
-    """Return whether the folder of a fold holds importance weights."""
-    return holds_something(folder / "importance.tsv")
-
-
 def explained_folds(run: Path, folds: Sequence[int]) -> list[int]:
     """Return the folds of `run` that are finished and have importance weights; refuse altered ones."""
-    folders = {fold: run / f"fold-{fold}" for fold in folds}
-    for folder in folders.values():
+    done = []
+    for fold in folds:
+        folder = run / f"fold-{fold}"
         require_outputs(folder / "explain_provenance.json")
-    return [
-        fold
-        for fold, folder in folders.items()
-        if is_explained(folder) and read_json(folder / "status.json")["state"] == "ok"
-    ]
-
-
-def require_explained(run: Path, folds: Sequence[int]) -> list[int]:
-    """Return `explained_folds`; raise `DataError` if there are none."""
-    done = explained_folds(run, folds)
-    if not done:
-        raise DataError(
-            "no fold of this run has importance weights", where=run, hint="See the status.json of its folds"
-        )
+        if holds_something(folder / "importance.tsv") and read_json(folder / "status.json")["state"] == "ok":
+            done.append(fold)
     return done
 
 
@@ -147,29 +121,20 @@ def paint(image: nib.Nifti1Image, values: NDArray[np.integer], numbers: NDArray[
         One per ROI; the result has their data type.
     """
     if len(image.shape) == 4:
-        return _declared_like(image, weighted_sum(image, values.tolist(), numbers.tolist()))
-    labels = np.asanyarray(image.dataobj).astype(np.int64)
-    absent = np.setdiff1d(values, labels)
-    if len(absent):
-        raise DataError(
-            f"the atlas's image has no voxel with the label value {absent[0]}",
-            hint="Use the atlas that the cache was made with",
-        )
-    order = np.argsort(values)
-    place = np.clip(np.searchsorted(values, labels, sorter=order), 0, len(values) - 1)
-    nearest = order[place]
-    painted = np.where(values[nearest] == labels, numbers[nearest], 0).astype(numbers.dtype)
-    return _declared_like(image, nib.Nifti1Image(painted, image.affine))
-
-
-def _declared_like(image: nib.Nifti1Image, result: nib.Nifti1Image) -> nib.Nifti1Image:
-    """Declare the coordinate system of an image in a result on its grid."""
+        result = weighted_sum(image, values.tolist(), numbers.tolist())
+    else:
+        labels = np.asanyarray(image.dataobj).astype(np.int64)
+        absent = np.setdiff1d(values, labels)
+        if len(absent):
+            what = f"the atlas's image has no voxel with the label value {absent[0]}"
+            raise DataError(what, hint="Use the atlas that the cache was made with")
+        order = np.argsort(values)
+        nearest = order[np.clip(np.searchsorted(values, labels, sorter=order), 0, len(values) - 1)]
+        painted = np.where(values[nearest] == labels, numbers[nearest], 0).astype(numbers.dtype)
+        result = nib.Nifti1Image(painted, image.affine)
     result.header.set_xyzt_units("mm")
-    for code, setter in (
-        (image.header["sform_code"], result.set_sform),
-        (image.header["qform_code"], result.set_qform),
-    ):
-        setter(image.affine, int(code) or 2)
+    result.set_sform(image.affine, int(image.header["sform_code"]) or 2)
+    result.set_qform(image.affine, int(image.header["qform_code"]) or 2)
     return result
 
 
@@ -187,8 +152,8 @@ def map_names(classes: Sequence[str], atlas: str = "", space: str = "") -> list[
     Only letters and digits are kept of a class's name. If nothing is left, or two names become equal ("-1" and "1"),
     the position of the class, from 1, is appended.
     """
-    entities = (("space", _plain(space)), ("atlas", _plain(atlas)))
-    plain = [_plain(name) for name in classes]
+    plain = [re.sub(r"[^A-Za-z0-9]", "", name) for name in (space, atlas, *classes)]
+    entities, plain = (("space", plain[0]), ("atlas", plain[1])), plain[2:]
     folded = [name.casefold() for name in plain]  # some file systems ignore case
     taken = {name for name in folded if folded.count(name) == 1}
     names = []
@@ -201,11 +166,6 @@ def map_names(classes: Sequence[str], atlas: str = "", space: str = "") -> list[
         start = "_".join(f"{entity}-{value}" for entity, value in (*entities, ("class", name)) if value)
         names.append({column: f"{start}_{ending}.nii.gz" for column, (ending, _) in MAPS.items()})
     return names
-
-
-def _plain(name: str) -> str:
-    """Remove all but letters and digits."""
-    return re.sub(r"[^A-Za-z0-9]", "", name)
 
 
 def write_map(image: nib.Nifti1Image, path: Path, about: Mapping[str, object]) -> None:

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 HINT = "Split by group, assign copies of a scan to one subject, and make the folds again"
@@ -69,13 +70,34 @@ def find_leaks(
     list of Leak
         At most one per kind, in the order of `kinds` and `contents`.
     """
+    contents = contents or {}
     scans = scans.astype({"scan_id": str}).drop_duplicates("scan_id").set_index("scan_id", drop=False)
     used = folds.astype({"scan_id": str}).dropna(subset=["role"])
-    used = used.assign(fold=used["fold"].astype(str), role=used["role"].astype(str))
-    leaks = [_overlap(used, kind, used["scan_id"].map(scans[kind])) for kind in kinds]
-    for source, hashes in (contents or {}).items():
-        leaks.append(_overlap(used, source, used["scan_id"].map(hashes), by_content=True))
-    return [leak for leak in leaks if leak]
+    fold, fold_names = pd.factorize(used["fold"].astype(str), sort=True)
+    role, role_names = pd.factorize(used["role"].astype(str), sort=True)
+    leaks = []
+    for kind in (*kinds, *contents):
+        by_content = kind in contents
+        values = used["scan_id"].map(contents[kind] if by_content else scans[kind])
+        known = values.notna().to_numpy()
+        if not known.any():
+            continue
+        same, names = pd.factorize(values, sort=True)
+        if not by_content and kind != "scan_id":
+            same = pd.factorize(np.array([same_name(name) for name in names], object), sort=True)[0][same]
+        if by_content:  # a scan that overlaps with itself is reported as scan_id
+            pairs = pd.DataFrame({"same": same, "scan": used["scan_id"].to_numpy()})[known].drop_duplicates()
+            known = known & (np.bincount(pairs["same"], minlength=len(names))[same] > 1)
+        place = (fold * (len(names) + 1) + same)[known]
+        cases, n_roles = np.unique(np.unique(np.stack([place, role[known]]), axis=1)[0], return_counts=True)
+        cases = cases[n_roles > 1]
+        if len(cases):
+            first = np.flatnonzero(known)[place == cases[0]]
+            called = (used["scan_id"] if by_content else values).iloc[first].astype(str)
+            roles = tuple(str(role_names[i]) for i in np.unique(role[first]))
+            name = "' and '".join(sorted(set(called))[:3])
+            leaks.append(Leak(kind, name, str(fold_names[fold[first[0]]]), roles, len(cases)))
+    return leaks
 
 
 def same_name(name: object) -> str:
@@ -85,23 +107,3 @@ def same_name(name: object) -> str:
     plain = re.sub(r"^sub([-_ ]|(?=\d))", "", visible.strip().casefold())
     number = re.fullmatch(r"0*(\d+)(\.0+)?", plain)
     return number[1] if number else plain
-
-
-def _overlap(used: pd.DataFrame, kind: str, values: pd.Series, by_content: bool = False) -> Leak | None:
-    """Return the first of the values that has several roles in a fold, if any."""
-    known = used.assign(value=values).dropna(subset=["value"])
-    is_name = not by_content and kind != "scan_id"
-    known = known.assign(same=known["value"])
-    if is_name:
-        known["same"] = known["value"].map({value: same_name(value) for value in known["value"].unique()})
-    if by_content:  # a scan that overlaps with itself is reported as scan_id
-        shared = known.drop_duplicates(["same", "scan_id"]).groupby("same").size()
-        known = known[known["same"].map(shared) > 1]
-    roles = known.groupby(["fold", "same"])["role"].nunique()
-    leaking = roles[roles > 1]
-    if leaking.empty:
-        return None
-    fold, same = leaking.index[0]
-    case = known[(known["fold"] == fold) & (known["same"] == same)]
-    names = case["scan_id" if by_content else "value"].astype(str)
-    return Leak(kind, "' and '".join(sorted(set(names))[:3]), str(fold), tuple(sorted(set(case["role"]))), len(leaking))

@@ -126,8 +126,34 @@ def check_folds(options: argparse.Namespace) -> None:
     scans = folds if options.scans is None else read_text(options.scans)
     source_of_scans = options.table if options.scans is None else options.scans
     _require(scans, ("scan_id", "subject"), source_of_scans)
-    folds = _parts(folds, options.table)
-    _check_subjects(folds, scans, source_of_scans)
+    if folds.empty:
+        raise DataError("the table has no rows", where=options.table, hint="Provide one row per scan and fold")
+    usual = {word: role for role, words in ROLES.items() for word in words}
+    roles = folds["role"].str.casefold().map(usual)
+    unknown = sorted(folds["role"][roles.isna()].fillna("").unique())
+    if unknown:
+        raise DataError(f"unknown role '{unknown[0]}'", where=options.table, hint=f"Use one of {', '.join(usual)}")
+    folds = folds.assign(role=roles)
+    for part in ("test", "train"):
+        lacking = sorted(set(folds["fold"]) - set(folds["fold"][folds["role"] == part]), key=str)
+        if lacking:
+            hint = f"Add them, with role '{part}'"
+            raise DataError(f"fold {lacking[0]} has no {part} scans", where=options.table, hint=hint)
+    times = folds[folds["role"] == "test"].groupby("scan_id")["fold"].nunique()
+    times = times.reindex(folds["scan_id"].unique(), fill_value=0)
+    if folds["fold"].nunique() > 1:
+        for what, which in (("in no fold", times == 0), ("in several folds", times > 1)):
+            if which.any():
+                log.warning("%d scans are tested %s, such as %s", which.sum(), what, times.index[which][0])
+    unlisted = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
+    if unlisted:
+        problem = f"{len(unlisted)} scans are not listed, such as '{unlisted[0]}'"
+        raise DataError(problem, where=source_of_scans, hint="Add them")
+    for column in ("subject", "group"):
+        if column in scans and scans.groupby("scan_id")[column].nunique().max() > 1:
+            problem = f"a scan has two entries in '{column}'"
+            raise DataError(problem, where=source_of_scans, hint="Give each scan one")
+    _require_values(folds, scans, "subject", source_of_scans)
     contents = {f"series in {folder}": series_contents(SeriesCache(folder)) for folder in options.cache}
     if options.files:
         _require(scans, ("bold",), source_of_scans)
@@ -148,41 +174,6 @@ def check_folds(options: argparse.Namespace) -> None:
         raise LeakError("; ".join(map(str, leaks)), where=options.table, hint=HINT)
     n_folds, n_scans = folds["fold"].nunique(), folds["scan_id"].nunique()
     log.info("no leak in %d folds of %d scans; compared: %s", n_folds, n_scans, ", ".join([*kinds, *contents]))
-
-
-def _parts(folds: pd.DataFrame, where: Path) -> pd.DataFrame:
-    """Return the folds with the roles' usual names; refuse unknown ones, and folds without a training or test part."""
-    if folds.empty:
-        raise DataError("the table has no rows", where=where, hint="Provide one row per scan and fold")
-    usual = {word: role for role, words in ROLES.items() for word in words}
-    roles = folds["role"].str.casefold().map(usual)
-    unknown = sorted(folds["role"][roles.isna()].fillna("").unique())
-    if unknown:
-        known = ", ".join(word for words in ROLES.values() for word in words)
-        raise DataError(f"unknown role '{unknown[0]}'", where=where, hint=f"Use one of {known}")
-    folds = folds.assign(role=roles)
-    tested = folds[folds["role"] == "test"]
-    for part in ("test", "train"):
-        lacking = sorted(set(folds["fold"]) - set(folds["fold"][folds["role"] == part]), key=str)
-        if lacking:
-            raise DataError(f"fold {lacking[0]} has no {part} scans", where=where, hint=f"Add them, with role '{part}'")
-    times = tested.groupby("scan_id")["fold"].nunique().reindex(folds["scan_id"].unique(), fill_value=0)
-    if folds["fold"].nunique() > 1:
-        for what, which in (("in no fold", times == 0), ("in several folds", times > 1)):
-            if which.any():
-                log.warning("%d scans are tested %s, such as %s", which.sum(), what, times.index[which][0])
-    return folds
-
-
-def _check_subjects(folds: pd.DataFrame, scans: pd.DataFrame, where: Path) -> None:
-    """Refuse scans that are not listed, or have no subject or several."""
-    unlisted = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
-    if unlisted:
-        raise DataError(f"{len(unlisted)} scans are not listed, such as '{unlisted[0]}'", where=where, hint="Add them")
-    for column in ("subject", "group"):
-        if column in scans and scans.groupby("scan_id")[column].nunique().max() > 1:
-            raise DataError(f"a scan has two entries in '{column}'", where=where, hint="Give each scan one")
-    _require_values(folds, scans, "subject", where)
 
 
 def _require_values(folds: pd.DataFrame, scans: pd.DataFrame, column: str, where: Path) -> None:

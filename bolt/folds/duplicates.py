@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 import pandas as pd
 
 from bolt.cohort.exclusions import DUPLICATES, EXCLUSION_COLUMNS, WARNING_COLUMNS
-from bolt.io.errors import LeakError
-from bolt.io.text import shorten_list
+from bolt.io.errors import LeakError, shorten_list
 
 DUPLICATES_HINT = (
     "Set 'folds: duplicates' to exclude (keep one copy) or group (never split them), "
@@ -130,14 +129,9 @@ def join_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> pd.Da
     names: dict[str, str] = {}
     for joined in _connected(shared):
         if len(joined) > 1:
-            names |= dict.fromkeys(joined, _joint_name(joined))
+            more = [f"{len(joined) - 3} more"] if len(joined) > 3 else []
+            names |= dict.fromkeys(joined, " + ".join(joined[:3] + more))  # which no group or subject has by chance
     return scans.assign(group=groups.replace(names)) if names else scans
-
-
-def _joint_name(groups: list[str]) -> str:
-    """Return the name of a group that takes the place of several, which no group or subject has by chance."""
-    more = [f"{len(groups) - 3} more"] if len(groups) > 3 else []
-    return " + ".join(groups[:3] + more)
 
 
 def _connected(sets: Iterable[Collection[str]]) -> list[list[str]]:

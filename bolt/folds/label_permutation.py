@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 def label_units(scans: pd.DataFrame) -> pd.Series:
     """Return the name of each scan's unit: the largest of family, subject and scan whose units have one label each."""
     for unit in (people(scans), scans["subject"]):
-        if (scans.groupby(unit)["label"].nunique() == 1).all():
+        labels = pd.DataFrame({"unit": unit, "label": scans["label"]}).drop_duplicates()
+        if labels["unit"].is_unique:
             return unit
     return scans["scan_id"]
 

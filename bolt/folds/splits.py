@@ -5,7 +5,7 @@ A group (the family if known, otherwise the subject) never straddles a split. Ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from bolt.config import Dataset, Folds
 from bolt.folds.audit import HINT, find_leaks
 from bolt.folds.duplicates import DUPLICATES_HINT, join_copies, refuse_copies
-from bolt.io.errors import DataError, LeakError
-from bolt.io.text import shorten_list
+from bolt.io.errors import DataError, LeakError, shorten_list
 
 ROLES = ("train", "validation", "test")
 FOLD_COLUMNS = {
@@ -64,11 +63,16 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
         refuse_copies(scans, contents or {})
     if settings.duplicates == "group":
         scans = join_copies(scans, contents or {})
-    if settings.scheme == "leave-site-out":
-        table, scans = _by_site(scans, settings)
-    else:
-        table, scans = _by_group(scans, settings)
-    audit_folds(table, scans, contents, by_site=settings.scheme == "leave-site-out")
+    by_site = settings.scheme == "leave-site-out"
+    scans = _checked(scans, 2 if by_site else settings.outer)
+    unit, parts = ("site", _site_parts(scans, settings)) if by_site else ("group", _group_parts(scans, settings))
+    folds = []
+    for fold, (test, validation) in enumerate(parts):
+        chosen = [scans[unit].isin(test), scans[unit].isin(validation)]
+        role = np.select(chosen, ["test", "validation"], default="train")
+        folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
+    table = pd.concat(folds, ignore_index=True)
+    _audit(table, scans, contents, by_site)
     return table
 
 
@@ -97,29 +101,22 @@ def hold_out(scans: pd.DataFrame, share: float, seed: int) -> set[str]:
     return _validation(units, max(2, round(1 / share)), seed)
 
 
-def _by_group(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Split by group; return the folds, and the checked scans."""
-    scans = _checked(scans, settings.outer)
+def _group_parts(scans: pd.DataFrame, settings: Folds) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the groups of the test and of the validation part of each fold."""
     units = scans.drop_duplicates(["group", "subject", "label", "site"], ignore_index=True)
     n_inner = max(2, round((1 - 1 / settings.outer) / settings.validation))
-    folds = []
-    for fold, test in enumerate(_parts(units, settings.outer, settings.seed)):
-        rest = units[~units["group"].isin(test)]
-        validation = _validation(rest, n_inner, settings.seed + 1 + fold)
-        role = np.select(
-            [scans["group"].isin(test), scans["group"].isin(validation)], ["test", "validation"], default="train"
-        )
-        folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
-    return pd.concat(folds, ignore_index=True), scans
+    groups, part = stratified_groups(_strata(units, settings.outer), units["group"], settings.outer, settings.seed)
+    for fold in range(settings.outer):
+        test = set(groups[part == fold])
+        yield test, _validation(units[~units["group"].isin(test)], n_inner, settings.seed + 1 + fold)
 
 
-def _by_site(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Make one fold per site; return the folds, and the checked scans.
+def _site_parts(scans: pd.DataFrame, settings: Folds) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the test and the validation site of each fold, one per site.
 
     Sites are arranged in a ring by the seed. The next site on the ring that has every class, and leaves every class in
     the training part, is used for validation.
     """
-    scans = _checked(scans, 2)
     sites = sorted(scans["site"].unique())
     if "" in sites:
         raise DataError(f"{(scans['site'] == '').sum()} scans have no site", hint="Set 'site' in the dataset's file")
@@ -140,18 +137,14 @@ def _by_site(scans: pd.DataFrame, settings: Folds) -> tuple[pd.DataFrame, pd.Dat
         )
     classes = scans.groupby("site")["label"].agg(frozenset)
     ring = np.random.default_rng(settings.seed).permutation(sites).tolist()
-    folds = []
-    for fold, test in enumerate(sites):
+    for test in sites:
         position = ring.index(test)
 
         def badness(site: str, test: str = test) -> tuple[int, int]:
             training_classes = frozenset().union(*classes[~classes.index.isin([site, test])])
             return (-len(training_classes), -len(classes[site]))
 
-        validation = min(ring[position + 1 :] + ring[:position], key=badness)
-        role = np.select([scans["site"] == test, scans["site"] == validation], ["test", "validation"], default="train")
-        folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
-    return pd.concat(folds, ignore_index=True), scans
+        yield {test}, {min(ring[position + 1 :] + ring[:position], key=badness)}
 
 
 def strata(scans: pd.DataFrame, dataset: Dataset) -> pd.DataFrame:
@@ -202,41 +195,39 @@ def audit_folds(
     unknown = sorted(set(folds["role"]) - set(ROLES))
     if unknown:
         raise DataError(f"unknown roles: {', '.join(map(str, unknown))}", hint=f"Use {', '.join(ROLES)}")
-    numbers = sorted(folds["fold"].unique())
-    scans = _checked(scans, 2 if by_site else len(numbers))
+    scans = _checked(scans, 2 if by_site else folds["fold"].nunique())
     unlisted = sorted(set(folds["scan_id"]) - set(scans["scan_id"]))
     if unlisted:
         raise DataError(f"scans that are not in the scan table: {shorten_list(unlisted)}", hint="Make the folds again")
-    roles = folds[["scan_id", "fold", "role"]].merge(scans[["scan_id", "subject", "group", "label"]], on="scan_id")
+    _audit(folds, scans, contents, by_site)
+
+
+def _audit(folds: pd.DataFrame, scans: pd.DataFrame, contents: Mapping[str, pd.Series] | None, by_site: bool) -> None:
+    """Audit folds of `_checked` scans; parameters and errors as in `audit_folds`."""
     kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
         hint = DUPLICATES_HINT if leaks[0].kind in (contents or {}) else HINT
         raise LeakError(str(leaks[0]), hint=hint)
-    tested = roles[roles.role == "test"].groupby("scan_id").size().reindex(scans["scan_id"], fill_value=0)
-    wrong = tested[tested != 1]
+    place = pd.Index(scans["scan_id"]).get_indexer(folds["scan_id"])
+    role, (label, classes) = folds["role"].to_numpy(), pd.factorize(scans["label"])
+    tested = np.bincount(place[role == "test"], minlength=len(scans))
+    wrong = np.flatnonzero(tested != 1)
     if len(wrong):
-        raise LeakError(
-            f"scan '{wrong.index[0]}' is tested {wrong.iloc[0]} times, not once ({len(wrong)} such scans)",
-            hint="Make the folds again",
-        )
-    _check_parts(roles, numbers, scans)
-
-
-def _check_parts(roles: pd.DataFrame, numbers: list[int], scans: pd.DataFrame) -> None:
-    """Refuse folds that lack scans, a part, or training scans of a class."""
-    classes = set(scans["label"])
-    for fold in numbers:
-        rows = roles[roles.fold == fold]
-        if len(rows) != len(scans):
+        scan, times = scans["scan_id"].iloc[wrong[0]], tested[wrong[0]]
+        problem = f"scan '{scan}' is tested {times} times, not once ({len(wrong)} such scans)"
+        raise LeakError(problem, hint="Make the folds again")
+    for fold in sorted(folds["fold"].unique()):
+        rows = (folds["fold"] == fold).to_numpy()
+        if rows.sum() != len(scans):
             raise DataError(
-                f"fold {fold} has {len(rows)} rows for {len(scans)} scans",
+                f"fold {fold} has {rows.sum()} rows for {len(scans)} scans",
                 hint="Give every scan one role in every fold",
             )
-        for role in ROLES:
-            if not (rows.role == role).any():
-                raise DataError(f"fold {fold} has no {role} scans", hint="Use fewer folds, or more subjects")
-        absent = sorted(classes - set(rows.label[rows.role == "train"]))
+        for name in ROLES:
+            if not (role[rows] == name).any():
+                raise DataError(f"fold {fold} has no {name} scans", hint="Use fewer folds, or more subjects")
+        absent = sorted(set(classes) - set(classes[label[place[rows & (role == "train")]]]))
         if absent:
             raise DataError(
                 f"fold {fold} has no training scan of class {', '.join(absent)}",
@@ -280,14 +271,8 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     return scans
 
 
-def _parts(units: pd.DataFrame, n_parts: int, seed: int) -> list[set[str]]:
-    """Divide the groups into `n_parts` disjoint parts, stratified by label and site."""
-    groups, part = stratified_groups(_strata(units, n_parts), units["group"], n_parts, seed)
-    return [set(groups[part == i]) for i in range(n_parts)]
-
-
 def stratified_groups(
-    strata: Sequence[str] | pd.Series, groups: Sequence[str] | pd.Series, n_parts: int, seed: int
+    strata: Sequence[str] | NDArray[np.object_], groups: Sequence[str] | pd.Series, n_parts: int, seed: int
 ) -> tuple[NDArray[np.object_], NDArray[np.intp]]:
     """Divide groups into disjoint parts of equal shares of each stratum, as far as that goes.
 
@@ -336,23 +321,27 @@ def stratified_groups(
     return names, part
 
 
-def _strata(units: pd.DataFrame, n_parts: int) -> pd.Series:
+def _strata(units: pd.DataFrame, n_parts: int) -> NDArray[np.object_]:
     """Return the stratum of each unit: label and site, or the label alone if there are too few groups of both."""
-    label_and_site = units["label"] + "\t" + units["site"]
-    n_groups = units["group"].groupby(label_and_site).nunique()
-    return label_and_site.where(label_and_site.map(n_groups) >= n_parts, units["label"])
+    stratum, names = pd.factorize(units["label"] + "\t" + units["site"])
+    pairs = np.unique(np.stack([stratum, pd.factorize(units["group"])[0]]), axis=1)
+    n_groups = np.bincount(pairs[0], minlength=len(names))
+    return np.where(n_groups[stratum] >= n_parts, np.asarray(names, object)[stratum], units["label"].to_numpy(object))
 
 
 def _validation(rest: pd.DataFrame, n_parts: int, seed: int) -> set[str]:
     """Choose the part that leaves most classes to training and has most itself; among equals, of most average size."""
-    n_parts = min(n_parts, rest.groupby("label")["group"].nunique().max())
+    label, group = pd.factorize(rest["label"])[0], pd.factorize(rest["group"])[0]
+    n_groups = np.bincount(np.unique(np.stack([label, group]), axis=1)[0])
+    n_parts = min(n_parts, int(n_groups.max(initial=0)))
     if n_parts < 2:
         raise DataError("too few subjects for a validation part", hint="Use fewer folds, or more subjects")
-    parts = _parts(rest, n_parts, seed)
-    mean_size = rest["group"].nunique() / n_parts
+    groups, part = stratified_groups(_strata(rest, n_parts), rest["group"], n_parts, seed)
+    sizes, rows = np.bincount(part, minlength=n_parts), np.zeros((n_parts, len(n_groups)), int)
+    np.add.at(rows, (part[np.searchsorted(groups, rest["group"].to_numpy(object))], label), 1)
 
-    def badness(part: set[str]) -> tuple[int, int, float]:
-        inside = rest["group"].isin(part)
-        return (-rest.label[~inside].nunique(), -rest.label[inside].nunique(), abs(len(part) - mean_size))
+    def badness(i: int) -> tuple[int, int, float]:
+        outside = rows.sum(axis=0) - rows[i]
+        return (-int((outside > 0).sum()), -int((rows[i] > 0).sum()), float(abs(sizes[i] - len(groups) / n_parts)))
 
-    return min((part for part in parts if part), key=badness)
+    return set(groups[part == min(np.flatnonzero(sizes), key=badness)])

@@ -1,8 +1,17 @@
-"""Errors that describe what is wrong, where, and how to fix it."""
+"""What users are told: errors that describe what is wrong, where, and how to fix it; lists; nothing secret."""
 
 from __future__ import annotations
 
+import logging
+import re
+import shutil
+import sys
+import textwrap
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 
 class BoltError(Exception):
@@ -58,3 +67,55 @@ class BoltWarning(UserWarning):
 
 class LeakError(BoltError):
     """Training and test data share a subject, a family or a scan."""
+
+
+def shorten_list(items: Iterable[object], at_most: int = 5) -> str:
+    """Return the first items and the number of those that are not shown, such as "a, b and 3 more"."""
+    texts = [str(item) for item in items]
+    more = f" and {len(texts) - at_most} more" if len(texts) > at_most else ""
+    return ", ".join(texts[:at_most]) + more
+
+
+def list_entry(head: str, *paragraphs: str) -> str:
+    """Return an entry of a list, a line and indented paragraphs, as wide as the terminal and 100 columns at most."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    how: dict[str, Any] = {"width": width, "break_long_words": False, "break_on_hyphens": False}  # paths stay whole
+    indented = (textwrap.fill(text, initial_indent="    ", subsequent_indent="    ", **how) for text in paragraphs)
+    return "\n".join([textwrap.fill(head, subsequent_indent="  ", **how), *indented])
+
+
+MASK = "***"
+_NAMES = (
+    r"password|passwd|pwd|secret|token|signature|credentials?|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key"
+)
+_AUTHORIZATION = r"(authorization[\"']?\s*[=:]\s*[\"']?(?:\w+ )?)[^\s\"']+"
+_MASKED = (
+    (re.compile(r"(?<=://)[^/\s]*@"), f"{MASK}@"),  # https://user:password@host
+    (re.compile(_AUTHORIZATION, re.IGNORECASE), rf"\g<1>{MASK}"),
+    (re.compile(rf"((?:{_NAMES})[\"']?\s*[=:]\s*[\"']?)[^\s&\"',;]+", re.IGNORECASE), rf"\g<1>{MASK}"),  # token=…
+    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), MASK),  # identifiers of Amazon keys
+)
+
+
+def without_credentials(text: str) -> str:
+    """Replace every recognisable credential in a text with ``***``.
+
+    Recognised are the user and password of an address, values after names such as ``token=``, authorisation headers,
+    and identifiers of Amazon keys.
+    """
+    for pattern, replacement in _MASKED:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class Masked(logging.Formatter):
+    """Log formatter that masks credentials."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record and mask its credentials."""
+        return without_credentials(super().format(record))
+
+
+def show_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback without credentials, in place of `sys.excepthook`."""
+    print(without_credentials("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)

@@ -115,7 +115,7 @@ def folder_of_run(config: Path) -> Path:
         Of a file that `bolt` wrote: its own. Of the configuration that a run keeps among its results: that which holds
         the results. Else the working folder.
     """
-    from bolt.io.yaml_text import parse_yaml  # `bolt --help` starts without yaml
+    from bolt.io.files import parse_yaml  # `bolt --help` starts without yaml
 
     if not config.is_file():
         return Path.cwd()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,16 @@ import numpy as np
 from bolt.io.cifti import DTSERIES, PTSERIES, read_ptseries
 from bolt.io.errors import DataError
 from bolt.io.files import read_json
-from bolt.io.series_text import read_text_table
 
 TEXT = (".csv", ".tsv", ".txt", ".1D")
 GREYORDINATES = "Average them first: bolt parcellate scan.dtseries.nii --atlas atlas.dlabel.nii --out series.npy"
 BOLD = "Give the BOLD series of a scan, not a mean or an empty file"
 SUFFIXES = (".npy", ".mat", PTSERIES, *TEXT)
+EMPTY = ("", "n/a", "N/A", "NA", "nan", "NaN", "NAN")
+"""Cells of a text file that hold no number."""
+MANY = 10
+"""Columns from which whole numbers that increase along the first row are taken for labels of ROIs, not for a volume."""
+AS_NUMBERS = "Save numbers, one row per volume"
 
 
 def read_series(
@@ -84,7 +89,7 @@ def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
     elif suffix == PTSERIES:
         series, names = read_ptseries(path)
     else:
-        series, names = read_text_table(path)
+        series, names = _read_text_table(path)
     if series.dtype.kind not in "iuf":
         raise DataError(f"contains {series.dtype}, not numbers", where=path, hint="Save real numbers, time × ROIs")
     if series.ndim != 2 or series.shape[1] < 1:
@@ -275,3 +280,98 @@ def _read_mat(path: Path) -> np.ndarray:
     if not isinstance(variable, np.ndarray):
         raise DataError(f"contains a {type(variable).__name__}, not an array of numbers", where=path, hint=hint)
     return variable
+
+
+def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
+    """Read the (T, R) numbers of a text file, and the names of its columns; None if its first row has none, or numbers.
+
+    Refused are rows with fewer cells than the first, as in a file that is cut off (pandas would fill them with NaN), a
+    first column of numbers or times of the rows (an index that was saved along with the series), and a row of column
+    numbers below the first (a second header, or several tables in one file).
+    """
+    import pandas as pd  # slow to import, and most files are not text
+
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text ({error})", where=path, hint="Save it as UTF-8") from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
+    lines = [line for line in lines if not line.lstrip().startswith("#")]
+    if not lines:
+        return np.empty((0, 1)), None
+    likely = ",;\t" if path.suffix == ".csv" else "\t,;"
+    separator = next((one for one in likely if one in lines[0]), r"\s+")
+    expected = len(re.split(separator, lines[0].strip(" ")))
+    for number, line in enumerate(lines):
+        n_cells = len(re.split(separator, line.strip(" ")))
+        if n_cells < expected and '"' not in lines[0] + line:
+            raise DataError(
+                f"rows of unequal length: row {number} (counted from 0) has {n_cells} cells, the first {expected}",
+                where=path,
+                hint="Copy or download the file again, or mark empty cells with n/a",
+            )
+    try:
+        cells = pd.read_csv(
+            StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
+        )
+    except pd.errors.ParserError as error:
+        raise DataError(f"rows of unequal length ({str(error).strip()})", where=path, hint=AS_NUMBERS) from None
+    cells = cells.apply(lambda column: column.str.strip()).mask(lambda table: table.isin(EMPTY))
+    header = cells.iloc[0] if _is_header(cells.iloc[0]) else None
+    if header is not None:
+        cells = cells.iloc[1:]
+    numbers = cells.apply(pd.to_numeric, errors="coerce")
+    wrong = np.argwhere((numbers.isna() & cells.notna()).to_numpy())
+    if len(wrong):
+        row, column = wrong[0]
+        raise DataError(
+            f"'{cells.iat[row, column]}' in row {row}, column {column} (counted from 0) is not a number",
+            where=path,
+            hint=AS_NUMBERS,
+        )
+    values = numbers.to_numpy(float)
+    first = values[:, 0]
+    steps = np.diff(first)
+    if len(steps) > 1 and steps[0] and np.allclose(steps, steps[0], rtol=1e-6, atol=0):
+        name = f" '{header.iloc[0]}'" if header is not None and isinstance(header.iloc[0], str) else ""
+        start = f"{first[0]:g}, {first[1]:g}, {first[2]:g} …"
+        raise DataError(
+            f"the first column{name} counts the rows ({start}): an index, not an ROI",
+            where=path,
+            hint="Save the table without its index (pandas: index=False)",
+        )
+    rows = [row for row in np.flatnonzero(np.isin(first, (0, 1))) if values.shape[1] > 2 and _counts(values[row])]
+    if rows:
+        raise DataError(
+            f"row {rows[0]} (counted from 0, without the header) has the numbers of the columns: a second header",
+            where=path,
+            hint="Save one table with one header",
+        )
+    if header is None or header.isna().any() or any(_is_number(name) for name in header):
+        return values, None
+    return values, [str(name) for name in header]
+
+
+def _is_header(row: Sequence[str | float]) -> bool:
+    """Return whether a row has names of ROIs, or numbers of columns as pandas and others write them."""
+    cells = [cell for cell in row if isinstance(cell, str)]  # not empty
+    if not any(_is_number(cell) for cell in cells):
+        return bool(cells)
+    if not all(re.fullmatch(r"\d+(\.0*)?", cell) for cell in cells):
+        return False
+    numbers = np.array(cells, float)
+    return (len(numbers) > 1 and _counts(numbers)) or (len(numbers) >= MANY and bool((np.diff(numbers) > 0).all()))
+
+
+def _counts(numbers: np.ndarray) -> bool:
+    """Return whether numbers count from 0 or 1."""
+    return numbers[0] in (0, 1) and np.array_equal(numbers, numbers[0] + np.arange(len(numbers)))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -55,7 +55,7 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
     dtype, slope, inter = image.get_data_dtype(), proxy.slope, proxy.inter
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     done = 0
-    with _open(path) as stream:
+    with cast(BinaryIO, igzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")) as stream:
         try:
             stream.seek(proxy.offset)
             while done < n_volumes:
@@ -66,7 +66,14 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
                 volume = volume.reshape(shape, order="F") if voxels is None else volume.take(voxels)
                 if (slope, inter) != (1, 0):
                     volume = volume * np.float64(slope) + np.float64(inter)
-                yield _narrowed(volume, done, path)
+                with np.errstate(over="ignore"):
+                    narrow = volume.astype(np.float32)
+                large = np.abs(narrow) > LARGEST_VALUE  # infinite values are left to the caller
+                if large.any() and np.isfinite(value := volume[large].ravel()[0]):
+                    what = f"a voxel of volume {done} (counted from 0) is {value:g}"
+                    what += ": the file is damaged, or its scaling is wrong"
+                    raise DataError(what, where=path, hint=RECONVERT)
+                yield narrow
                 done += 1
             while stream.read(1 << 20):  # gzip compares its checksum only at the end of the stream
                 pass
@@ -79,20 +86,6 @@ def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator
             place = f"at volume {done} of {n_volumes} or soon after"
             place = f"in one of its {n_volumes} volumes" if wrong_checksum else place
             raise DataError(f"the file is damaged {place} ({error})", where=path, hint=COPY_AGAIN) from None
-
-
-def _narrowed(volume: np.ndarray, number: int, path: Path) -> np.ndarray:
-    """Convert a volume to float32; refuse values that no scanner makes (infinite ones are left to the caller)."""
-    with np.errstate(over="ignore"):
-        narrow = volume.astype(np.float32)
-    large = np.abs(narrow) > LARGEST_VALUE
-    if large.any() and np.isfinite(value := volume[large].ravel()[0]):
-        raise DataError(
-            f"a voxel of volume {number} (counted from 0) is {value:g}: the file is damaged, or its scaling is wrong",
-            where=path,
-            hint=RECONVERT,
-        )
-    return narrow
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
@@ -205,7 +198,3 @@ class VolumeWriter:
         header["vox_offset"], header["magic"] = 352, b"n+1"
         header["scl_slope"], header["scl_inter"] = 1, 0
         return gzip.compress(header.binaryblock + bytes(4), compresslevel=0, mtime=0)
-
-
-def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, igzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))

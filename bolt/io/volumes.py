@@ -26,6 +26,7 @@ SHORTEST_TR, LONGEST_TR = 0.05, 30.0
 TR_TOLERANCE = 0.01
 MAX_FORM_ANGLE = 30.0
 """Degrees between sform and qform above which they describe different orientations of the head."""
+BAD_HEADER = (nib.spatialimages.HeaderDataError, ValueError)
 LARGEST = 10**10
 """Voxels of a 4D image beyond which its header cannot be right (the longest 7-T runs have 10^9)."""
 COPY_AGAIN = "Copy or download the file again"
@@ -90,28 +91,37 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
         raise DataError(what, where=path, hint="Correct the path, or fetch the file")
     if not path.name.endswith((".nii", ".nii.gz")):
         raise DataError("not a .nii or .nii.gz file", where=path, hint="Convert the image to NIfTI")
-    _check_first_bytes(path)
+    with path.open("rb") as stream:
+        start = stream.read(512)
+    if not start:
+        raise DataError("the file is empty", where=path, hint=f"{COPY_AGAIN}, or see the status.json beside it")
+    if start.lstrip()[:1] == b"<":
+        raise DataError("this is a web page, not an image: the download failed", where=path, hint=COPY_AGAIN)
+    if path.suffix == ".gz" and not start.startswith(GZIP_MAGIC):
+        raise DataError("named .gz, but not compressed with gzip", where=path, hint=f"{COPY_AGAIN} or rename it")
     try:
         image = nib.load(path)
     except EOFError:
         raise DataError("the file is cut off within its header", where=path, hint=COPY_AGAIN) from None
-    except (
-        nib.filebasedimages.ImageFileError,
-        nib.spatialimages.HeaderDataError,
-        zlib.error,
-        OSError,
-        ValueError,
-    ) as error:
+    except (nib.filebasedimages.ImageFileError, *BAD_HEADER, zlib.error, OSError) as error:
         raise DataError(f"not a readable NIfTI image ({error})", where=path, hint=COPY_AGAIN) from None
     if not isinstance(image, nib.Nifti1Image):
         raise DataError(f"not NIfTI but {type(image).__name__}", where=path, hint="Convert the image to NIfTI")
     if image.get_data_dtype().kind not in "iufb":
         raise DataError(f"voxels are {image.get_data_dtype()}, not real numbers", where=path, hint="Convert them")
-    _check_shape(image.shape, path)
-    _check_units(image, path)
+    shape = image.shape
+    if min(shape, default=0) < 1 or len(shape) < 3 or np.prod(shape, dtype=float) > LARGEST:
+        what = f"the header gives an impossible size ({'×'.join(map(str, shape)) or 'none'} voxels)"
+        raise DataError(what, where=path, hint=COPY_AGAIN)
+    unit = LENGTH_UNITS.get(int(image.header["xyzt_units"]) & 7)  # unknown in many files, which is accepted
+    if unit is not None:
+        raise DataError(f"the header gives lengths in {unit}, not in millimetres", where=path, hint=RECONVERT)
     _check_orientation(image, path)
     if path.suffix == ".nii":
-        _check_size(path, image)
+        offset, itemsize = cast(ArrayProxy, image.dataobj).offset, image.get_data_dtype().itemsize
+        size, expected = path.stat().st_size, offset + int(np.prod(shape)) * itemsize
+        if size < expected:
+            raise DataError(f"the file is cut off: {size} bytes of {expected}", where=path, hint=COPY_AGAIN)
     return image
 
 
@@ -132,7 +142,9 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
         nor header gives a repetition time.
     """
     image = check_image(path)
-    shape = _drop_trailing_ones(image.shape)
+    shape = image.shape
+    while len(shape) > 3 and shape[-1] == 1:
+        shape = shape[:-1]
     if len(shape) != 4:
         kind = "one volume" if len(shape) < 4 else f"{len(shape)} dimensions"
         raise DataError(
@@ -141,13 +153,23 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
             hint="Give the functional time series, not an anatomical or a mean image",
         )
     affine = image.affine
-    header_tr = _header_tr(image.header)
+    unit, seconds = TIME_UNITS.get(int(image.header["xyzt_units"]) & 0b111000, ("", 0.0))  # or none of time: Hz, ppm
+    number = float(image.header["pixdim"][4])
+    # float32 in the header: 0.72 would become 0.7200000286
+    header_tr = round(number * seconds, 6) if SHORTEST_TR <= number * seconds <= LONGEST_TR else float("nan")
+    if tr is None and np.isnan(header_tr):
+        stated = f": {number:g} {unit} is not plausible" if number > 0 else ""
+        raise DataError(
+            f"no repetition time in the header{stated}",
+            where=path,
+            hint="Give RepetitionTime in seconds in the JSON sidecar, or with --tr on the command line",
+        )
     info = BoldInfo(
         shape=(shape[0], shape[1], shape[2]),
         affine=affine,
         voxel_sizes=tuple(float(size) for size in nib.affines.voxel_sizes(affine)),  # type: ignore[arg-type]
         n_volumes=shape[3],
-        tr=_repetition_time(path, header_tr, image.header, tr),
+        tr=header_tr if tr is None else require_tr(tr, path),
         header_tr=header_tr,
     )
     if info.conflict:
@@ -180,23 +202,6 @@ def compare_forms(image: nib.Nifti1Image) -> tuple[float, float]:
     return float(distance), _form_angle(image.affine, qform)
 
 
-def _check_shape(shape: tuple[int, ...], path: Path) -> None:
-    """Refuse a header whose dimensions are no image's."""
-    if min(shape, default=0) < 1 or len(shape) < 3 or np.prod(shape, dtype=float) > LARGEST:
-        raise DataError(
-            f"the header gives an impossible size ({'×'.join(map(str, shape)) or 'none'} voxels)",
-            where=path,
-            hint=COPY_AGAIN,
-        )
-
-
-def _check_units(image: nib.Nifti1Image, path: Path) -> None:
-    """Refuse a header whose lengths are not in millimetres (the unit is unknown in many files, which is accepted)."""
-    unit = LENGTH_UNITS.get(int(image.header["xyzt_units"]) & 7)
-    if unit is not None:
-        raise DataError(f"the header gives lengths in {unit}, not in millimetres", where=path, hint=RECONVERT)
-
-
 def _check_orientation(image: nib.Nifti1Image, path: Path) -> None:
     """Refuse a missing or singular affine, and an sform and qform that disagree about left and right."""
     header = image.header
@@ -207,11 +212,8 @@ def _check_orientation(image: nib.Nifti1Image, path: Path) -> None:
             hint=f"{RECONVERT} with a converter that keeps the orientation (dcm2niix)",
         )
     sizes = nib.affines.voxel_sizes(image.affine)
-    if (
-        not np.isfinite(image.affine).all()
-        or not sizes.all()
-        or abs(np.linalg.det(image.affine[:3, :3] / sizes)) < 1e-3
-    ):
+    finite = np.isfinite(image.affine).all() and sizes.all()
+    if not finite or abs(np.linalg.det(image.affine[:3, :3] / sizes)) < 1e-3:
         raise DataError("the affine is singular or not finite", where=path, hint="Fix the sform or qform")
     qform = _qform(image)
     if qform is not None and _form_angle(image.affine, qform) > MAX_FORM_ANGLE:
@@ -229,7 +231,7 @@ def _qform(image: nib.Nifti1Image) -> np.ndarray | None:
         return None
     try:
         return image.header.get_qform()
-    except (nib.spatialimages.HeaderDataError, ValueError):
+    except BAD_HEADER:
         return None
 
 
@@ -237,69 +239,15 @@ def _form_angle(sform: np.ndarray, qform: np.ndarray) -> float:
     """Return the angle between two orientations in degrees; 180 if one is the mirror image of the other."""
     axes, other = (form[:3, :3] / nib.affines.voxel_sizes(form) for form in (sform, qform))
     rotation = axes.T @ other
-    return (
-        180.0
-        if np.linalg.det(rotation) < 0
-        else float(np.degrees(np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1, 1))))
-    )
+    if np.linalg.det(rotation) < 0:
+        return 180.0
+    return float(np.degrees(np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1, 1))))
 
 
 def space_of(path: str | Path) -> str | None:
     """Return the ``space-`` entity of a BIDS name, or None if it has none."""
     entity = re.search(r"(?:^|_)space-([A-Za-z0-9]+)", Path(path).name)
     return entity[1] if entity else None
-
-
-def _check_first_bytes(path: Path) -> None:
-    with path.open("rb") as stream:
-        start = stream.read(512)
-    if not start:
-        raise DataError("the file is empty", where=path, hint=f"{COPY_AGAIN}, or see the status.json beside it")
-    if start.lstrip()[:1] == b"<":
-        raise DataError("this is a web page, not an image: the download failed", where=path, hint=COPY_AGAIN)
-    if path.suffix == ".gz" and not start.startswith(GZIP_MAGIC):
-        raise DataError("named .gz, but not compressed with gzip", where=path, hint=f"{COPY_AGAIN} or rename it")
-
-
-def _check_size(path: Path, image: nib.Nifti1Image) -> None:
-    expected = cast(ArrayProxy, image.dataobj).offset + int(np.prod(image.shape)) * image.get_data_dtype().itemsize
-    size = path.stat().st_size
-    if size < expected:
-        raise DataError(f"the file is cut off: {size} bytes of {expected}", where=path, hint=COPY_AGAIN)
-
-
-def _drop_trailing_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    while len(shape) > 3 and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
-
-
-def _time_unit(header: nib.Nifti1Header) -> tuple[str, float]:
-    """Return name and seconds of the header's unit; 0 seconds if it is none of time (Hz, ppm)."""
-    return TIME_UNITS.get(int(header["xyzt_units"]) & 0b111000, ("", 0.0))
-
-
-def _header_tr(header: nib.Nifti1Header) -> float:
-    """Return the header's repetition time in seconds; NaN if it is not usable."""
-    _, seconds = _time_unit(header)
-    tr = float(header["pixdim"][4]) * seconds
-    # float32 in the header: 0.72 would become 0.7200000286
-    return round(tr, 6) if SHORTEST_TR <= tr <= LONGEST_TR else float("nan")
-
-
-def _repetition_time(path: str | Path, header_tr: float, header: nib.Nifti1Header, sidecar: float | None) -> float:
-    """Return the sidecar's or the header's repetition time."""
-    if sidecar is not None:
-        return require_tr(sidecar, path)
-    if not np.isfinite(header_tr):
-        number = float(header["pixdim"][4])
-        stated = f": {number:g} {_time_unit(header)[0]} is not plausible" if number > 0 else ""
-        raise DataError(
-            f"no repetition time in the header{stated}",
-            where=path,
-            hint="Give RepetitionTime in seconds in the JSON sidecar, or with --tr on the command line",
-        )
-    return header_tr
 
 
 def require_tr(value: object, where: str | Path) -> float:

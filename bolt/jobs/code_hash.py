@@ -22,8 +22,9 @@ STORE = f"__pycache__/code_hash.{sys.implementation.cache_tag}.json"
 def fingerprint(*modules: str) -> str:
     """Return eight characters that change with the code of modules and of all `bolt` modules that they import.
 
-    The C++ files in a module's folder count if one has its name. Comments, docstrings and formatting do not; nor do the
-    package's version and the definitions of configuration keys, because stages depend on the values of keys.
+    The C++ files in a module's folder count if one has its name, and so does a YAML file that has it. Comments,
+    docstrings and formatting do not; nor do the package's version and the definitions of configuration keys, because
+    stages depend on the values of keys.
     """
     seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
     waiting = list(modules)
@@ -54,13 +55,13 @@ class _Store:
         path = _source(module)
         source = path.read_bytes()
         kernel = sorted(path.parent.glob("*.cpp")) + sorted(path.parent.glob("*.h"))
-        has_kernel = path.with_suffix(".cpp") in kernel
-        source_of_kernel = b"".join(file.read_bytes() for file in kernel) if has_kernel else b""
-        content = hashlib.sha256(b"\0".join([self.rules, source, source_of_kernel])).hexdigest()
+        beside = [*(kernel if path.with_suffix(".cpp") in kernel else []), path.with_suffix(".yaml")]
+        source_beside = b"".join(file.read_bytes() for file in beside if file.is_file())
+        content = hashlib.sha256(b"\0".join([self.rules, source, source_beside])).hexdigest()
         if module not in self.modules or self.modules[module][0] != content:
             tree = ast.parse(source)
             names = [name for name in _imports(tree) if name.split(".")[0] == "bolt"]
-            code = ast.dump(_without_docstrings(tree)).encode() + source_of_kernel
+            code = ast.dump(_without_docstrings(tree)).encode() + source_beside
             self.modules[module] = content, names, hashlib.sha256(code).hexdigest()
             self.changed = True
         _, names, code_hash = self.modules[module]

@@ -10,8 +10,7 @@ from collections import deque
 from pathlib import Path
 
 from bolt import __version__
-from bolt.io.credentials import without_credentials
-from bolt.io.errors import BoltError
+from bolt.io.errors import BoltError, without_credentials
 from bolt.io.files import write_text
 from bolt.jobs.process import job_facts, log_file
 from bolt.jobs.progress import step
@@ -53,10 +52,8 @@ def write_report(path: Path, stage: str, error: BoltError, attempt: int = 0) -> 
     }
     width = max(map(len, facts))
     text = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
-    text = f"{text}\n\nLast lines of the log:\n\n{_end_of(log) if log else ''}\n"
-    write_text(without_credentials(text), path)
-
-
-def _end_of(log: Path) -> str:
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        return "".join(deque(lines, LOG_LINES)).rstrip()
+    end = ""
+    if log:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            end = "".join(deque(lines, LOG_LINES)).rstrip()
+    write_text(without_credentials(f"{text}\n\nLast lines of the log:\n\n{end}\n"), path)

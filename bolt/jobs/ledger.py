@@ -1,7 +1,8 @@
-"""The ledger: what all jobs cost in time and memory, from benchmark files and provenance."""
+"""The ledger: what all jobs cost in time and memory, from Snakemake's benchmark files and provenance."""
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 import os
@@ -15,12 +16,24 @@ import pandas as pd
 
 from bolt.io.errors import DataError
 from bolt.io.files import write_table
-from bolt.jobs.benchmark_files import Benchmark, read_benchmark
 
 log = logging.getLogger("bolt")
 
-HOUR, GIGABYTE = 3600.0, 1e9
+HOUR, GIGABYTE, MEBIBYTE = 3600.0, 1e9, 2**20
 SUMS = ["jobs", "retries", "wall_hours", "cpu_hours", "gpu_hours", "read_gb", "written_gb"]
+COLUMNS: dict[str, str | dict[str, str]] = {
+    "dataset": "Dataset of the run",
+    "stage": "Rule of the workflow",
+    "model": "Model and hash of its configuration; n/a for stages before models",
+    "jobs": "Jobs with a result or a recorded failure; repeated jobs count once",
+    "retries": "Crashed attempts at these jobs; their time is unknown",
+    "wall_hours": {"Description": "Wall time of each job, summed", "Units": "h"},
+    "cpu_hours": {"Description": "Processor time", "Units": "h"},
+    "gpu_hours": {"Description": "Wall time of jobs that computed on a GPU", "Units": "h"},
+    "peak_memory_mb": {"Description": "Memory of the job that needed most", "Units": "MB"},
+    "read_gb": {"Description": "Read from disk", "Units": "GB"},
+    "written_gb": {"Description": "Written to disk", "Units": "GB"},
+}
 
 
 class JobCost(NamedTuple):
@@ -35,21 +48,6 @@ class JobCost(NamedTuple):
         """Return the model that the job belongs to, by the name of its run folder, or None."""
         path = re.match(r"[^/]+/(?:[^/]+/)?([^/]+)/(?:seed|fold)-", self.name)
         return path[1] if path else None
-
-
-COLUMNS: dict[str, str | dict[str, str]] = {
-    "dataset": "Dataset of the run",
-    "stage": "Rule of the workflow",
-    "model": "Model and hash of its configuration; n/a for stages before models",
-    "jobs": "Jobs with a result or a recorded failure; repeated jobs count once",
-    "retries": "Crashed attempts at these jobs; their time is unknown",
-    "wall_hours": {"Description": "Wall time of each job, summed", "Units": "h"},
-    "cpu_hours": {"Description": "Processor time", "Units": "h"},
-    "gpu_hours": {"Description": "Wall time of jobs that computed on a GPU", "Units": "h"},
-    "peak_memory_mb": {"Description": "Memory of the job that needed most", "Units": "MB"},
-    "read_gb": {"Description": "Read from disk", "Units": "GB"},
-    "written_gb": {"Description": "Written to disk", "Units": "GB"},
-}
 
 
 def write_ledger(place: Path) -> None:
@@ -112,17 +110,43 @@ def _jobs(results: Path, dataset: str) -> Iterator[tuple[JobCost, Path]]:
                 yield JobCost(folder.parent.name, stage, "/".join(name)), path
 
 
-def _row(job: JobCost, measured: Benchmark, notes: list[dict[str, Any]]) -> dict[str, Any]:
+def read_benchmark(path: Path) -> dict[str, float]:
+    """Read what one job used over all its processes, from Snakemake's benchmark file.
+
+    Returns
+    -------
+    dict
+        s and cpu_time (seconds), max_rss, io_in and io_out (mebibytes). All but s are NaN for a job that ended before
+        the first sample.
+
+    Raises
+    ------
+    DataError
+        The file is missing, empty, cut off or not a benchmark file.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            row = next(csv.DictReader(file, delimiter="\t"))
+        texts = {name: row[name] for name in ("s", "cpu_time", "max_rss", "io_in", "io_out")}
+        return {name: float("nan" if text in ("NA", "-") else text) for name, text in texts.items()}
+    except (OSError, StopIteration, KeyError, ValueError, TypeError, csv.Error) as error:
+        raise DataError(
+            f"not a readable benchmark file ({type(error).__name__})",
+            where=path,
+            hint="Snakemake writes it with the job",
+        ) from None
+
+
+def _row(job: JobCost, measured: dict[str, float], notes: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the cost of one job.
 
     Benchmarks are sampled, half a minute apart after the first; the job's own notes of processor time and memory count
-    if they are larger.
+    if they are larger. Of folds trained side by side, each notes the processor time of the whole job.
     """
-    sampled = 0.0 if np.isnan(measured.cpu_seconds) else measured.cpu_seconds
-    cpu = max(sampled, _cpu_seconds(notes)) or measured.seconds
-    memory = float(np.nanmax([measured.memory, *(note["peak_memory_mb"] * 1e6 for note in notes), 0.0]))
-    on_gpu = any(str(note["device"]).startswith("cuda") for note in notes)
-    wall = measured.seconds / HOUR
+    shared = [note["cpu_seconds"] for note in notes if note.get("folds_side_by_side", 1) > 1]
+    noted = max(shared, default=0.0) + sum(n["cpu_seconds"] for n in notes if n.get("folds_side_by_side", 1) == 1)
+    wall = measured["s"] / HOUR
+    peaks = [measured["max_rss"] * MEBIBYTE, *(note["peak_memory_mb"] * 1e6 for note in notes), 0.0]
     return {
         "dataset": job.dataset,
         "stage": job.stage,
@@ -130,46 +154,34 @@ def _row(job: JobCost, measured: Benchmark, notes: list[dict[str, Any]]) -> dict
         "jobs": 1,
         "retries": max((max(note["job"].get("attempt", 1), 1) - 1 for note in notes), default=0),
         "wall_hours": wall,
-        "cpu_hours": cpu / HOUR,
-        "gpu_hours": wall * on_gpu,
-        "peak_memory_mb": memory / 1e6,
-        "read_gb": np.nan_to_num(measured.read) / GIGABYTE,
-        "written_gb": np.nan_to_num(measured.written) / GIGABYTE,
+        "cpu_hours": (max(np.nan_to_num(measured["cpu_time"]), noted) or measured["s"]) / HOUR,
+        "gpu_hours": wall * any(str(note["device"]).startswith("cuda") for note in notes),
+        "peak_memory_mb": float(np.nanmax(peaks)) / 1e6,
+        "read_gb": np.nan_to_num(measured["io_in"]) * MEBIBYTE / GIGABYTE,
+        "written_gb": np.nan_to_num(measured["io_out"]) * MEBIBYTE / GIGABYTE,
     }
-
-
-def _cpu_seconds(notes: list[dict[str, Any]]) -> float:
-    """Sum processor time over notes; of folds trained side by side, each notes that of the whole job."""
-    shared = [note["cpu_seconds"] for note in notes if note.get("folds_side_by_side", 1) > 1]
-    return max(shared, default=0.0) + sum(n["cpu_seconds"] for n in notes if n.get("folds_side_by_side", 1) == 1)
 
 
 def _noted(results: Path, dataset: str) -> dict[JobCost, list[dict[str, Any]]]:
     """Read the provenance that jobs of the workflow noted; one note for each of a job's results."""
     notes: dict[JobCost, list[dict[str, Any]]] = {}
     folders = [results] if dataset == "*" else [results / dataset, results / "paper"]
-    for path in sorted(path for folder in folders for path in _provenance_files(folder)):
+    for path in sorted(path for folder in folders for path in provenance_files(folder)):
         try:
             note = json.loads(path.read_text(encoding="utf-8"))
-            job = _job_of(PurePath(note["log"]))
+            parts = PurePath(note["log"]).parts  # work/<dataset>/logs/<stage>/<name>.log
             _ = note["job"], note["device"], note["cpu_seconds"], note["peak_memory_mb"]
         except (OSError, ValueError, KeyError, TypeError):  # from the command line: no log and no benchmark
             continue
-        if job is not None and dataset in ("*", job.dataset):
-            notes.setdefault(job, []).append(note)
+        if "logs" in parts[1:-2]:
+            at = parts.index("logs", 1)
+            job = JobCost(parts[at - 1], parts[at + 1], str(PurePath(*parts[at + 2 :]).with_suffix("")))
+            if dataset in ("*", job.dataset):
+                notes.setdefault(job, []).append(note)
     return notes
 
 
-def _provenance_files(folder: Path) -> Iterator[Path]:
+def provenance_files(folder: Path) -> Iterator[Path]:
     """Yield every provenance file below a folder, following links to folders on other disks."""
     for place, _, names in os.walk(folder, followlinks=True):
         yield from (Path(place) / name for name in names if name.endswith("provenance.json"))
-
-
-def _job_of(log_file: PurePath) -> JobCost | None:
-    """Return the job of a log ``work/<dataset>/logs/<stage>/<name>.log``, or None if it has another path."""
-    parts = log_file.parts
-    if "logs" not in parts[1:-2]:
-        return None
-    at = parts.index("logs", 1)
-    return JobCost(parts[at - 1], parts[at + 1], str(PurePath(*parts[at + 2 :]).with_suffix("")))

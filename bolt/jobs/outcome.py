@@ -9,20 +9,20 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bolt import BEGUN
-from bolt.io.credentials import show_exception
-from bolt.io.errors import BoltError, BoltWarning, ConfigError, MemoryShortage
+from bolt.io.errors import BoltError, BoltWarning, ConfigError, MemoryShortage, show_exception
 from bolt.io.files import atomic, read_json, write_json, write_status
 from bolt.io.integrity import require_outputs
 from bolt.io.places import snakemake_command
 from bolt.io.resource_errors import MORE_MEMORY, disk_shortage, explain_shortages, memory_shortage
 from bolt.jobs.crash_report import report_path, write_report
-from bolt.jobs.limits import PAUSE, Limits
 from bolt.jobs.process import cpu_seconds
 from bolt.jobs.progress import at_step
 from bolt.jobs.provenance import Inputs, provenance, provenance_path
@@ -32,6 +32,51 @@ ATTEMPTS = "BOLT_ATTEMPTS"
 """Environment variable with the number of attempts at each job of the workflow."""
 CONFIGURATION = 2
 """Exit code of a child process that raised a `ConfigError`."""
+LIMITED = "BOLT_LIMITED"
+"""Environment variable of jobs that a scheduler kills if they exceed what was requested."""
+OVERHEAD = 500
+"""Megabytes of the processes around a command: up to 480 for Snakemake."""
+PAUSE = 0.02
+"""Seconds between two checks of limits; short, because memory can fill by gigabytes per second."""
+SHARE = 0.95
+"""Share of time and memory at which a job gives up before it is killed."""
+MORE_TIME = "Give it more time ('--set-resources <rule>:runtime=…', minutes) or a faster machine, and run again"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Memory and time of a job: its own watch on them, because a job that the scheduler kills can record nothing.
+
+    Parameters
+    ----------
+    megabytes : int
+        `mem_mb` of its rule, in this attempt.
+    minutes : int
+        `runtime` of its rule.
+    """
+
+    megabytes: int
+    minutes: int
+
+    def passed(self, child: int) -> BoltError | None:
+        """Return an error if this process and its child have nearly used up their time or memory, else None."""
+        resident = 0.0
+        for pid in (os.getpid(), child):
+            with suppress(OSError, IndexError, ValueError):  # it has ended, or there is no /proc
+                pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+                resident += pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        if resident > SHARE * self.megabytes - OVERHEAD:
+            return MemoryShortage(
+                f"needs more memory than the {self.megabytes} MB requested from the cluster", hint=MORE_MEMORY
+            )
+        if time.monotonic() - BEGUN > SHARE * 60 * self.minutes:
+            return BoltError(f"takes longer than the {self.minutes} minutes requested from the cluster", hint=MORE_TIME)
+        return None
+
+
+def limits(given: list[int] | None) -> Limits | None:
+    """Return a rule's limits (MB, minutes) if a scheduler enforces them, else None."""
+    return Limits(*given) if given and os.environ.get(LIMITED) else None
 
 
 class Outcome:
@@ -126,8 +171,19 @@ class Outcome:
         code, exceeded = self._wait(child)
         if code == CONFIGURATION:
             raise ConfigError("the run cannot continue, see above")
-        if code:
-            self._fail(exceeded or self._crash(code), repeatable=True)
+        if not code:
+            return
+        if exceeded is None:
+            full = disk_shortage(None, [self.status.parent])
+            if full is not None:
+                raise full
+            how = f"was killed by signal {-code}" if code < 0 else "crashed"
+            what = f"the job {how} in {self.attempt} attempts; see its log"
+            exceeded = BoltError(what, hint="Read the end of the log in the crash report")
+            if code == -signal.SIGKILL:
+                what = f"{what}. The system sends this signal when memory runs out"
+                exceeded = MemoryShortage(what, hint=MORE_MEMORY)
+        self._fail(exceeded, repeatable=True)
 
     def _wait(self, child: int) -> tuple[int, BoltError | None]:
         """Wait for a child; stop it shortly before it exceeds a limit, as a scheduler would kill this process, too.
@@ -145,23 +201,14 @@ class Outcome:
             os.kill(child, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exceeded
 
-    def _crash(self, code: int) -> BoltError:
-        """Return the error of a child that ended with this exit status; raise it if the disk is full."""
-        full = disk_shortage(None, [self.status.parent])
-        if full is not None:
-            raise full
-        how = f"was killed by signal {-code}" if code < 0 else "crashed"
-        what = f"the job {how} in {self.attempt} attempts; see its log"
-        if code == -signal.SIGKILL:
-            return MemoryShortage(f"{what}. The system sends this signal when memory runs out", hint=MORE_MEMORY)
-        return BoltError(what, hint="Read the end of the log in the crash report")
-
     def _try(self, work: Callable[[], None]) -> None:
         try:
             self.remove_reports()
             at_step(self.stage)
             warned = [{"stage": self.stage, "warning": text} for text in warnings_in(work)]
-            self._note_provenance()
+            place = provenance_path(self.status)
+            facts: dict[str, Any] = {"attempt": self.attempt, "begun": self.begun, "spent": self.spent, **self.facts}
+            write_json(provenance(self.inputs, place=place, stage=self.stage, **facts), place)
             write_status(self.status, "ok", self.stage, warnings=[*self.upstream_warnings, *warned])
         except ConfigError:
             raise  # no scan is to blame
@@ -184,11 +231,6 @@ class Outcome:
         """
         for path in (report_path(self.status), provenance_path(self.status)):
             path.unlink(missing_ok=True)
-
-    def _note_provenance(self) -> None:
-        place = provenance_path(self.status)
-        facts: dict[str, Any] = {"attempt": self.attempt, "begun": self.begun, "spent": self.spent, **self.facts}
-        write_json(provenance(self.inputs, place=place, stage=self.stage, **facts), place)
 
     def _fail(self, error: BoltError, repeatable: bool) -> None:
         if repeatable and self.command:

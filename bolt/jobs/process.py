@@ -55,16 +55,12 @@ def path_of(descriptor: int) -> Path | None:
 def peak_memory() -> float:
     """Return the peak megabytes of the largest process of this job: this one or a finished child."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * MAXRSS_UNIT
-    return max(_peak_of_this_process(), children) / MEGABYTE
-
-
-def _peak_of_this_process() -> int:
-    """Return bytes; `ru_maxrss` survives an exec, so it may describe the process that started this one."""
-    try:
+    try:  # first here: `ru_maxrss` survives an exec, so it may describe the process that started this one
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+        own = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):  # no /proc, or a kernel without this line
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
+    return max(own, children) / MEGABYTE
 
 
 def cpu_seconds() -> float:

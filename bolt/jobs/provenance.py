@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bolt import BEGUN, __version__
 from bolt.config import ROOT
-from bolt.io.credentials import without_credentials
+from bolt.io.errors import without_credentials
 from bolt.io.files import WRITTEN, sha256
 from bolt.jobs.process import cpu_seconds, device, job_facts, log_file, machine, peak_memory
 from bolt.jobs.versions import versions
@@ -53,7 +54,13 @@ def provenance(
     **facts
         Stage, seeds, settings and other facts about the result.
     """
-    log = log_file()
+    log, outputs = log_file(), dict[str, str]()
+    if place is not None:  # without status files: those are written last
+        folder = place.parent.absolute()
+        for path in sorted(path.absolute() for path in WRITTEN):
+            about_job = path.name.endswith(("status.json", "provenance.json"))
+            if path.is_relative_to(folder) and path.is_file() and not about_job:
+                outputs[str(path.relative_to(folder))] = sha256(path)
     return {
         **facts,
         "command": without_credentials(shlex.join(["bolt", *sys.argv[1:]])),
@@ -67,7 +74,7 @@ def provenance(
         "device": device(),
         "packages": versions(),
         "inputs": hashes(inputs),
-        **({} if place is None else {"outputs": _outputs(place.parent)}),
+        **({} if place is None else {"outputs": outputs}),
         "wall_seconds": round(time.monotonic() - begun, 2),
         "cpu_seconds": round(spent + cpu_seconds(), 2),
         "peak_memory_mb": round(peak_memory(), 1),
@@ -85,32 +92,21 @@ def provenance_path(result: Path) -> Path:
     return result.with_name(f"{result.stem}_provenance.json")
 
 
-def _outputs(folder: Path) -> dict[str, str]:
-    """Return the sha256 of what this process wrote below a folder, without status files: those are written last."""
-    folder = folder.absolute()
-    written = sorted(path.absolute() for path in WRITTEN if not path.name.endswith(("status.json", "provenance.json")))
-    results = [path for path in written if path.is_relative_to(folder) and path.is_file()]
-    return {str(path.relative_to(folder)): sha256(path) for path in results}
-
-
 def hashes(inputs: Inputs) -> dict[str, str | None]:
     """Return the sha256 of each input by path; None for a file that no longer exists."""
     digests: dict[str, str | None] = {}
     for entry in inputs:
-        group = {str(path): _hash(path) for path in ([entry] if isinstance(entry, Path) else sorted(entry))}
+        group: dict[str, str | None] = {}
+        for path in [entry] if isinstance(entry, Path) else sorted(entry):
+            group[str(path)] = None
+            with suppress(OSError):
+                group[str(path)] = sha256(path)
         if len(group) > LISTED:
             lines = "".join(f"{digest}  {path}\n" for path, digest in group.items())
             folder = os.path.commonpath(group)
             group = {f"{folder} ({len(group)} files)": hashlib.sha256(lines.encode()).hexdigest()}
         digests |= group
     return digests
-
-
-def _hash(path: Path) -> str | None:
-    try:
-        return sha256(path)
-    except OSError:
-        return None
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -16,8 +17,6 @@ def versions() -> dict[str, str]:
     """Return the version of each installed package of `PACKAGES`."""
     installed = {}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             installed[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return installed

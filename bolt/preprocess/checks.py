@@ -50,11 +50,7 @@ def check_t1w(path: Path) -> None:
         data = np.asarray(image.dataobj, dtype=np.float32).reshape(image.shape[:3])
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"the file is truncated or damaged ({error})", where=path, hint="Copy it again") from None
-    _check_values(data, "the image", path)
-    slices = _Slices()
-    slices.add(data)
-    slices.warn(path)
-    _refuse_wrapped(Counter(_extremes(data, image)), image, path)
+    _check_volumes([data], image, path)
 
 
 def check_voxels(path: Path, tr: float) -> BoldInfo:
@@ -68,11 +64,7 @@ def check_voxels(path: Path, tr: float) -> BoldInfo:
     info = check_bold(path, tr)
     image = check_image(path)
     _check_geometry(image, path, MIN_VOXELS_BOLD)
-    slices, extremes = _Slices(), Counter[str]()
-    for t, volume in enumerate(iter_volumes(path)):
-        _check_values(volume, f"volume {t} (counted from 0)", path)
-        slices.add(volume)
-        extremes.update(_extremes(volume, image))
+    _check_volumes(iter_volumes(path), image, path)
     if info.n_volumes < MIN_VOLUMES:
         raise DataError(
             f"only {info.n_volumes} volumes: head motion correction, denoising and ROI series need at least "
@@ -80,14 +72,17 @@ def check_voxels(path: Path, tr: float) -> BoldInfo:
             where=path,
             hint="Exclude the scan: 'exclude' in the dataset's file",
         )
-    slices.warn(path)
-    _refuse_wrapped(extremes, image, path)
     return info
 
 
 def check_together(bold: Path, t1w: Path) -> None:
     """Warn if a scan and its T1w image do not overlap according to their headers."""
-    low, high = zip(*(_box(check_image(path)) for path in (bold, t1w)), strict=True)
+    boxes = []
+    for image in map(check_image, (bold, t1w)):
+        corners = np.array(np.meshgrid(*[(0, n - 1) for n in image.shape[:3]])).reshape(3, -1).T
+        places = nib.affines.apply_affine(image.affine, corners)
+        boxes.append((places.min(axis=0), places.max(axis=0)))
+    low, high = zip(*boxes, strict=True)
     if (np.minimum(*high) <= np.maximum(*low)).any():
         gap = np.linalg.norm(np.subtract(*np.add(low, high)) / 2)
         _warn(
@@ -98,19 +93,17 @@ def check_together(bold: Path, t1w: Path) -> None:
 
 
 def _check_geometry(image: nib.Nifti1Image, path: Path, min_voxels: int) -> None:
-    """Refuse an image whose header describes no head; warn of an ambiguous orientation and of thick slices.
-
-    Parameters
-    ----------
-    image : nibabel image
-    path : path
-        Named in errors.
-    min_voxels : int
-        Voxels needed along each axis.
-    """
+    """Refuse an image whose header describes no head; warn of an ambiguous orientation and of thick slices."""
     refuse_shear(image.affine, path)
-    _warn_of_forms(image, path)
     sizes = nib.affines.voxel_sizes(image.affine)
+    if image.header["sform_code"] and image.header["qform_code"]:
+        try:
+            image.header.get_qform()
+        except (nib.spatialimages.HeaderDataError, ValueError):
+            _warn(path, "the qform is not a valid rotation; the sform is used")
+    distance, angle = compare_forms(image)
+    if distance > max(sizes):
+        _warn(path, f"sform and qform differ by up to {distance:.1f} mm and {angle:.0f}°; the sform is used")
     field = sizes * image.shape[:3]
     if not MIN_FIELD <= max(field) <= MAX_FIELD:
         raise DataError(
@@ -128,93 +121,40 @@ def _check_geometry(image: nib.Nifti1Image, path: Path, min_voxels: int) -> None
         _warn(path, f"thick slices (voxels of {_times(sizes)} mm): check the registration")
 
 
-def _warn_of_forms(image: nib.Nifti1Image, path: Path) -> None:
-    """Warn of an sform and qform that differ by more than a voxel, or of a qform that is none."""
-    if image.header["sform_code"] and image.header["qform_code"]:
-        try:
-            image.header.get_qform()
-        except (nib.spatialimages.HeaderDataError, ValueError):
-            _warn(path, "the qform is not a valid rotation; the sform is used")
-    distance, angle = compare_forms(image)
-    if distance > max(nib.affines.voxel_sizes(image.affine)):
-        _warn(path, f"sform and qform differ by up to {distance:.1f} mm and {angle:.0f}°; the sform is used")
-
-
-def _box(image: nib.Nifti1Image) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest and the highest corner of an image's field of view, RAS mm."""
-    corners = nib.affines.apply_affine(image.affine, _corners(image))
-    return corners.min(axis=0), corners.max(axis=0)
-
-
-def _corners(image: nib.Nifti1Image) -> np.ndarray:
-    """Return the (8, 3) voxel indices of an image's corners."""
-    return np.array(np.meshgrid(*[(0, n - 1) for n in image.shape[:3]])).reshape(3, -1).T
-
-
-def _check_values(volume: np.ndarray, name: str, path: Path) -> None:
-    """Refuse a volume that is not finite or is constant."""
-    n_bad = int((~np.isfinite(volume)).sum())
-    if n_bad:
-        raise DataError(
-            f"{name} has {n_bad} NaN or infinite voxels",
-            where=path,
-            hint=f"{RECONVERT}, or set these voxels to zero",
-        )
-    if volume.max() <= volume.min():
-        raise DataError(
-            f"{name} is empty: all voxels are {volume.min():g}",
-            where=path,
-            hint=f"{RECONVERT}, or remove empty volumes",
-        )
-
-
-class _Slices:
-    """Record of which slices are all zero, in which volumes."""
-
-    def __init__(self) -> None:
-        self._filled: list[list[np.ndarray]] = [[], [], []]
-
-    def add(self, volume: np.ndarray) -> None:
+def _check_volumes(volumes: Iterable[np.ndarray], image: nib.Nifti1Image, path: Path) -> None:
+    """Refuse volumes that are not finite or constant, and integers of the wrong sign; warn of empty slices within."""
+    dtype, proxy = image.get_data_dtype(), cast(ArrayProxy, image.dataobj)
+    unscaled = dtype.kind in "iu" and (proxy.slope, proxy.inter) == (1, 0)
+    top = np.iinfo(dtype).max if unscaled else np.inf
+    ranges: Counter[str] = Counter()
+    filled: list[list[np.ndarray]] = [[], [], []]
+    for t, volume in enumerate(volumes):
+        name = "the image" if image.ndim == 3 or image.shape[3] == 1 else f"volume {t} (counted from 0)"
+        if n_bad := int((~np.isfinite(volume)).sum()):
+            what = f"{name} has {n_bad} NaN or infinite voxels"
+            raise DataError(what, where=path, hint=f"{RECONVERT}, or set these voxels to zero")
+        if volume.max() <= volume.min():
+            what = f"{name} is empty: all voxels are {volume.min():g}"
+            raise DataError(what, where=path, hint=f"{RECONVERT}, or remove empty volumes")
         for axis in range(3):
-            self._filled[axis].append(np.any(volume, axis=tuple({0, 1, 2} - {axis})))
-
-    def warn(self, path: Path) -> None:
-        """Warn of empty slices within the part of the image that is ever filled."""
-        for axis, filled in enumerate(map(np.array, self._filled)):
-            ever = np.flatnonzero(filled.any(axis=0))
-            volumes, slices = np.nonzero(~filled[:, ever[0] : ever[-1] + 1])
-            if volumes.size:
-                where = f"slice {ever[0] + slices[0]} of axis {axis}"
-                where += f" in volume {volumes[0]}" if len(filled) > 1 else ""
-                counts = f"{len(set(slices))} all-zero slice(s) in {len(set(volumes))} of {len(filled)} volumes"
-                _warn(path, f"{counts}, such as {where} (counted from 0)")
-
-
-def _extremes(volume: np.ndarray, image: nib.Nifti1Image) -> dict[str, int]:
-    """Count the voxels in the ranges that reveal a wrong sign; empty unless voxels are unscaled integers."""
-    dtype = image.get_data_dtype()
-    proxy = cast(ArrayProxy, image.dataobj)
-    if dtype.kind not in "iu" or (proxy.slope, proxy.inter) != (1, 0):
-        return {}
-    top = np.iinfo(dtype).max
-    return {
-        "bottom": int((volume < -0.9 * top).sum()),
-        "top": int((volume > 0.9 * top).sum()),
-        "upper": int(((volume > 0.5 * top) & (volume <= 0.9 * top)).sum()),
-        "all": volume.size,
-    }
-
-
-def _refuse_wrapped(counts: Counter[str], image: nib.Nifti1Image, path: Path) -> None:
-    """Refuse integers declared with the wrong sign.
-
-    These are signed images with voxels at both ends of the range, and unsigned images with voxels near zero and at the
-    top of the range but none in between.
-    """
-    dtype = image.get_data_dtype()
-    if counts["bottom"] and counts["top"]:
-        problem, actual = f"values above {np.iinfo(dtype).max} have become negative", f"u{dtype.name}"
-    elif dtype.kind == "u" and dtype.itemsize > 1 and counts["top"] > 1e-3 * counts["all"] and not counts["upper"]:
+            filled[axis].append(np.any(volume, axis=tuple({0, 1, 2} - {axis})))
+        if unscaled:
+            ranges["bottom"] += int((volume < -0.9 * top).sum())
+            ranges["upper"] += int(((volume > 0.5 * top) & (volume <= 0.9 * top)).sum())
+            ranges["top"] += int((volume > 0.9 * top).sum())
+            ranges["all"] += volume.size
+    for axis, slices in enumerate(map(np.array, filled)):
+        ever = np.flatnonzero(slices.any(axis=0))  # those beyond it, at the edge of the image, may be empty
+        empty, numbers = np.nonzero(~slices[:, ever[0] : ever[-1] + 1])
+        if empty.size:
+            where = f"slice {ever[0] + numbers[0]} of axis {axis}"
+            where += f" in volume {empty[0]}" if len(slices) > 1 else ""
+            counts = f"{len(set(numbers))} all-zero slice(s) in {len(set(empty))} of {len(slices)} volumes"
+            _warn(path, f"{counts}, such as {where} (counted from 0)")
+    # signed images with voxels at both ends of the range; unsigned ones near zero and at the top, but none in between
+    if ranges["bottom"] and ranges["top"]:
+        problem, actual = f"values above {top} have become negative", f"u{dtype.name}"
+    elif dtype.kind == "u" and dtype.itemsize > 1 and ranges["top"] > 1e-3 * ranges["all"] and not ranges["upper"]:
         problem, actual = "negative values have become huge", dtype.name[1:]
     else:
         return

@@ -2,82 +2,48 @@
 
 Files that BIDS does not define (confounds, transforms, references, quality measures, pages) are named as in fMRIPrep
 and listed in ``.bidsignore``. Sources are given as BIDS URIs (``bids::`` for derivatives, ``bids:raw:`` for the raw
-dataset); the older key ``RawSources`` is deprecated.
-
-The ``.bidsignore`` file of the derivatives.
+dataset); the older key ``RawSources`` is deprecated. Texts are in ``sidecars.yaml``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nipype import Workflow
-
 from bolt import __version__
-from bolt.io.files import json_text, read_json, write_if_new, write_json
+from bolt.io.files import json_text, read_json, read_yaml, write_if_new, write_json
 from bolt.io.volumes import check_image, space_of
 
-IGNORED = """*.html
-figures
-*_xfm.*
-*_boldref.*
-*_boldmap.*
-*_timeseries.*
-*desc-quality.json
-*status.json
-*crash.txt
-*provenance.json
-"""
-"""Files whose names BIDS does not define; fMRIPrep lists the same kinds."""
+TEXTS = read_yaml(Path(__file__).with_suffix(".yaml"))
+METHODS = TEXTS["methods"]
+BIDS_VERSION = "1.10.0"
+TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{space}/tpl-{space}_res-02_T1w.nii.gz"
+REFERENCES = {"MNI152NLin2009aSym": "https://nist.mni.mcgill.ca/icbm-152-nonlinear-atlases-2009/"}
+"""Where spaces are published that TemplateFlow lacks."""
+ONLY = {
+    "Methods": ("T1w", "boldref"),  # the outputs written in every mode of preprocessing
+    **dict.fromkeys(("RepetitionTime", "TaskName", "StartTime", "SliceTimingCorrected"), ("bold",)),
+}
+"""Keys that apply only to files with certain suffixes."""
 
 
 def write_bidsignore(folder: Path) -> None:
-    """Write ``.bidsignore``: `IGNORED`, and the empty files that stand in for the outputs of failed images.
+    """Write ``.bidsignore``: what BIDS does not define, and empty files that stand in for outputs of failed images.
 
     Parameters
     ----------
     folder : path
         ``results/<dataset>/derivatives``.
     """
-    empty = sorted(path for path in folder.glob("sub-*/**/[!.]*.nii.gz") if _is_empty(path))
-    lines = "".join(f"{path.relative_to(folder).as_posix()}\n" for path in empty)
-    write_if_new(IGNORED + lines, folder / ".bidsignore")
-
-
-def _is_empty(path: Path) -> bool:
-    try:
-        return not path.stat().st_size
-    except FileNotFoundError:  # other jobs write to this folder at the same time
-        return False
-
-
-BIDS_VERSION = "1.10.0"
-README = """Preprocessed by BolT from the raw data named in dataset_description.json. File names and contents are
-described in docs/preprocessing.md of the code; each image has a JSON sidecar.
-"""
-TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{space}/tpl-{space}_res-02_T1w.nii.gz"
-ICBM = "https://nist.mni.mcgill.ca/icbm-152-nonlinear-atlases-2009/"
-REFERENCES = {"MNI152NLin2009aSym": ICBM}
-"""Where spaces are published that TemplateFlow lacks."""
-DESCRIPTIONS = {
-    "T1w": "T1-weighted image, bias-corrected, RAS order",
-    "bold": "BOLD series, corrected for head motion, resampled in one interpolation; zero more than 6 mm from the "
-    "brain and outside the field of view (acquired in at least 95 % of the volumes)",
-    "boldref": "Reference of the BOLD series",
-    "boldmap": "Temporal signal-to-noise ratio: mean over standard deviation in time",
-    "mask": "Brain mask",
-    "dseg": "Tissue segmentation: 1 grey matter, 2 white matter, 3 cerebrospinal fluid",
-    "probseg": "Tissue probability",
-    "xfm": "ITK transform; from-A_to-B resamples images of A onto the grid of B",
-}
-ONLY = {
-    "Methods": ("T1w", "boldref"),  # the outputs written in every mode of preprocessing
-    **dict.fromkeys(("RepetitionTime", "TaskName", "StartTime", "SliceTimingCorrected"), ("bold",)),
-}
-"""Keys that apply only to files with certain suffixes."""
+    empty = []
+    for path in sorted(folder.glob("sub-*/**/[!.]*.nii.gz")):
+        with suppress(FileNotFoundError):  # other jobs write to this folder at the same time
+            if not path.stat().st_size:
+                empty.append(f"{path.relative_to(folder).as_posix()}\n")
+    write_if_new(TEXTS["bidsignore"] + "".join(empty), folder / ".bidsignore")
 
 
 def describe_dataset(folder: Path, raw: Path, name: str) -> None:
@@ -108,7 +74,7 @@ def describe_dataset(folder: Path, raw: Path, name: str) -> None:
     }
     write_if_new(json_text(description), folder / "dataset_description.json")
     write_bidsignore(folder)
-    write_if_new(README, folder / "README")
+    write_if_new(TEXTS["readme"], folder / "README")
 
 
 def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any) -> None:
@@ -130,23 +96,19 @@ def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any)
         if path.suffix == ".tsv" or not path.stat().st_size:
             continue
         suffix = path.name.split(".")[0].rsplit("_", 1)[-1]
+        about: dict[str, Any] = {"Description": TEXTS["descriptions"].get(suffix, suffix)}
+        if suffix != "xfm":
+            space = space_of(path)
+            published = REFERENCES.get(space, TEMPLATES.format(space=space)) if space else "orig"
+            about["SpatialReference"] = published
+            if suffix == "mask":
+                about["Type"] = "Brain"
+            elif suffix not in ("dseg", "probseg"):
+                about["SkullStripped"] = False
+            sizes = check_image(path).header.get_zooms()[:3]
+            about["Resolution"] = "×".join(f"{size:.3g}" for size in sizes) + " mm"
         keys = {key: value for key, value in facts.items() if suffix in ONLY.get(key, (suffix,))}
-        write_json({**_about(path, suffix), "Sources": source_uris, **keys}, sidecar_of(path))
-
-
-def _about(path: Path, suffix: str) -> dict[str, Any]:
-    about: dict[str, Any] = {"Description": DESCRIPTIONS.get(suffix, suffix)}
-    if suffix == "xfm":
-        return about
-    space = space_of(path)
-    about["SpatialReference"] = "orig" if space is None else REFERENCES.get(space, TEMPLATES.format(space=space))
-    if suffix == "mask":
-        about["Type"] = "Brain"
-    elif suffix not in ("dseg", "probseg"):
-        about["SkullStripped"] = False
-    sizes = check_image(path).header.get_zooms()[:3]
-    about["Resolution"] = "×".join(f"{size:.3g}" for size in sizes) + " mm"
-    return about
+        write_json({**about, "Sources": source_uris, **keys}, sidecar_of(path))
 
 
 def sidecar_of(path: Path) -> Path:
@@ -173,10 +135,3 @@ def task_of(path: Path) -> str:
     """Return the ``task-`` entity of a BIDS name."""
     match = re.search(r"_task-([A-Za-z0-9]+)", path.name)
     return match.group(1) if match else "unknown"
-
-
-def methods_of(workflow: Workflow) -> list[str]:
-    """Return the methods paragraphs (``__desc__``) of a workflow and its nested workflows, outer first."""
-    paragraph = " ".join(getattr(workflow, "__desc__", "").split())
-    nested = sorted((node for node in workflow._graph.nodes() if isinstance(node, Workflow)), key=lambda w: w.name)
-    return [text for text in [paragraph, *(text for inner in nested for text in methods_of(inner))] if text]

@@ -1,4 +1,4 @@
-"""Base class of the workflow steps, and running a workflow.
+"""Functions as steps of nipype workflows, and running a workflow.
 
 The steps call ANTsPy (nipype's own interfaces call the ANTs programs, which the Python package does not include). A
 step reads files, calls functions of the modules beside it, and writes files into its node's folder.
@@ -10,42 +10,61 @@ import os
 
 os.environ.setdefault("NIPYPE_NO_ET", "1")  # no usage reports over the network
 
+import inspect
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nipype import Workflow
-from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, traits
+from nipype.interfaces.base import DynamicTraitedSpec, SimpleInterface
+from nipype.interfaces.io import add_traits
 from nipype.pipeline.engine.nodes import NodeExecutionError
 
 from bolt.io.errors import BoltError
 from bolt.jobs.progress import at_step
 
 
-class Interface(SimpleInterface):
-    """A nipype interface whose work is one method, `work`."""
+class Step(SimpleInterface):
+    """A nipype interface whose work is a function.
 
+    Parameters
+    ----------
+    function : callable
+        Takes the node's folder and inputs by name, and returns the outputs; an input with a default may be left out.
+    outputs : str
+        Names of the outputs, which no other step of the workflow shares.
+    **inputs
+        Those that are known when the workflow is built.
+    """
+
+    input_spec = output_spec = DynamicTraitedSpec
     problems: ClassVar[list[BoltError]] = []
     """Errors raised inside nodes: nipype keeps only the text of an exception."""
 
-    def work(self, folder: Path) -> dict[str, Any]:
-        """Compute the outputs from the inputs; write files into `folder`."""
-        raise NotImplementedError
+    def __init__(self, function: Callable[..., dict[str, Any]], outputs: str, **inputs: Any) -> None:
+        super().__init__()
+        self.function, self.ports = function, outputs.split()
+        add_traits(self.inputs, list(inspect.signature(function).parameters)[1:])
+        self.inputs.trait_set(**inputs)
+
+    def _outputs(self) -> Any:
+        return add_traits(super()._outputs(), self.ports)
 
     def _run_interface(self, runtime: Any) -> Any:
         folder = Path(runtime.cwd)
         at_step(f"{folder.parent.name}.{folder.name}")
         try:
-            self._results.update(self.work(folder))
+            self._results.update(self.function(folder, **self.inputs.get_traitsfree()))
         except BoltError as error:
-            Interface.problems.append(error)
+            Step.problems.append(error)
             raise
         return runtime
 
 
 def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
-    """Run a workflow serially in `folder` (crash dumps are left there) and return the values of its ``outputnode``.
+    """Run a workflow serially in `folder` (crash dumps are left there) and return all outputs of its steps, by name.
 
     Raises
     ------
@@ -59,27 +78,12 @@ def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
     workflow.config["execution"]["remove_unnecessary_outputs"] = "false"
     for name in ("nipype.workflow", "nipype.interface", "nipype.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    Interface.problems.clear()
+    Step.problems.clear()
     try:
         graph = workflow.run(plugin="Linear")
     except NodeExecutionError:
-        if not Interface.problems:
+        if not Step.problems:
             raise
-        problem = Interface.problems[0]
+        problem = Step.problems[0]
         raise type(problem)(problem.what, where=problem.where or where, hint=problem.hint) from None
-    results = {node.name: node.result.outputs for node in graph.nodes()}
-    # nipype removes identity nodes such as the outputnode from the graph it runs
-    edges = workflow._graph.in_edges(workflow.get_node("outputnode"), data=True)
-    return {port: getattr(results[node.name], out) for node, _, edge in edges for out, port in edge["connect"]}
-
-
-class SettingsInput(BaseInterfaceInputSpec):
-    """Inputs of a step that depends on registration settings."""
-
-    settings = traits.Dict(mandatory=True, desc="keys of bolt.config.Registration")
-
-
-class ImageOutput(TraitedSpec):
-    """Output of a step that makes one file."""
-
-    out = File(exists=True)
+    return {name: value for node in graph.nodes() for name, value in node.result.outputs.get().items()}

@@ -63,48 +63,34 @@ def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
 
     Files already in the home are used without any network access.
     """
-    client = _client(home)
-    root = client.cache.config.root
-    known = client.cache.layout.get_templates()
-    if space not in known:
-        raise ConfigError(f"space '{space}' is unknown to TemplateFlow", where=root, hint=f"Known: {', '.join(known)}")
-    required = set(PARTS) - OPTIONAL
-    for resolution in (2, 1):  # res-02 is 2 mm and res-01 is 1 mm in TemplateFlow's MNI templates
-        query = {part: client.ls(space, resolution=resolution, extension=".nii.gz", **PARTS[part]) for part in PARTS}
-        listed = {part: paths[0] for part, paths in query.items() if paths}
-        # TemplateFlow leaves an empty file for each file not fetched yet
-        fetched = {part: path for part, path in listed.items() if path.stat().st_size}
-        if required <= set(fetched):
-            return fetched
-        if required <= set(listed):
-            return {part: _fetch(client, space, resolution, part) for part in listed}
-    raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=root, hint=_how_to_fetch(space, root))
-
-
-def _client(home: Path | None) -> Any:
     os.environ.setdefault("TEMPLATEFLOW_AUTOUPDATE", "false")  # do not refresh the index over the network
     from templateflow.client import TemplateFlowClient
 
     client = TemplateFlowClient(root=home) if home else TemplateFlowClient()
     client.cache.ensure()
-    return client
-
-
-def _fetch(client: Any, space: str, resolution: int, part: str) -> Path:
-    try:
-        paths = client.get(space, resolution=resolution, extension=".nii.gz", **PARTS[part])
-    except Exception as error:  # any network failure: refused, timed out, no route
-        root = client.cache.config.root
-        raise DataError(
-            f"{part} of '{space}' is missing and cannot be fetched ({error})",
-            where=root,
-            hint=_how_to_fetch(space, root),
-        ) from None
-    return Path(paths[0] if isinstance(paths, list) else paths)
-
-
-def _how_to_fetch(space: str, home: Path) -> str:
-    return (
-        f'On a machine with network access: TEMPLATEFLOW_HOME={home} python -c "from templateflow import api; '
+    root = client.cache.config.root
+    known = client.cache.layout.get_templates()
+    if space not in known:
+        raise ConfigError(f"space '{space}' is unknown to TemplateFlow", where=root, hint=f"Known: {', '.join(known)}")
+    hint = (
+        f'On a machine with network access: TEMPLATEFLOW_HOME={root} python -c "from templateflow import api; '
         f"api.get('{space}', resolution=2, suffix=['T1w', 'mask'])\"; then copy the folder here"
     )
+    required = set(PARTS) - OPTIONAL
+    for resolution in (2, 1):  # res-02 is 2 mm and res-01 is 1 mm in TemplateFlow's MNI templates
+        query = {part: {"resolution": resolution, "extension": ".nii.gz", **PARTS[part]} for part in PARTS}
+        listed = {part: paths[0] for part in PARTS if (paths := client.ls(space, **query[part]))}
+        # TemplateFlow leaves an empty file for each file not fetched yet
+        fetched = {part: path for part, path in listed.items() if path.stat().st_size}
+        if required <= set(fetched):
+            return fetched
+        if required <= set(listed):
+            for part in listed:
+                try:
+                    paths = client.get(space, **query[part])
+                except Exception as error:  # any network failure: refused, timed out, no route
+                    what = f"{part} of '{space}' is missing and cannot be fetched ({error})"
+                    raise DataError(what, where=root, hint=hint) from None
+                fetched[part] = Path(paths[0] if isinstance(paths, list) else paths)
+            return fetched
+    raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=root, hint=hint)

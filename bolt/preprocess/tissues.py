@@ -15,7 +15,7 @@ import numpy as np
 
 from bolt.io.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.antspy import ants
+from bolt.preprocess.images import ants
 from bolt.preprocess.registration import brain_box
 
 TISSUES = ("gm", "wm", "csf")
@@ -75,14 +75,9 @@ def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dic
                 f"the segmentation found only {100 * share:.1f} % {tissue.upper()} in the brain",
                 hint="Check that the image is T1-weighted and that the brain mask fits (see the pictures)",
             )
-    return {tissue: _placed(part, box, whole) for tissue, part in zip(TISSUES, values, strict=True)}
-
-
-def _placed(values: np.ndarray, box: tuple[slice, ...], whole: ants.ANTsImage) -> ants.ANTsImage:
-    """Put a cropped array back onto the grid of an image, zero elsewhere."""
-    full = np.zeros(whole.shape, dtype=np.float32)
-    full[box] = values
-    return whole.new_image_like(full)
+    full = np.zeros((len(TISSUES), *whole.shape), dtype=np.float32)
+    full[(slice(None), *box)] = values
+    return {tissue: whole.new_image_like(part) for tissue, part in zip(TISSUES, full, strict=True)}
 
 
 def labels(tissues: dict[str, ants.ANTsImage]) -> ants.ANTsImage:
@@ -103,16 +98,8 @@ def _atropos(image: ants.ANTsImage, brain: ants.ANTsImage) -> list[ants.ANTsImag
     """
     with tempfile.TemporaryDirectory() as folder:
         brain = brain.clone("unsigned int")
-        command = [
-            "-d",
-            "3",
-            "-a",
-            ants.internal.get_pointer_string(image),
-            "-x",
-            ants.internal.get_pointer_string(brain),
-            "-i",
-            "KMeans[3]",
-        ]
+        pointers = [ants.internal.get_pointer_string(part) for part in (image, brain)]
+        command = ["-d", "3", "-a", pointers[0], "-x", pointers[1], "-i", "KMeans[3]"]
         command += ["-m", "[0.1,1x1x1]", "-c", "[5,0]", "-p", "Socrates[0]", "-r", "0"]
         command += ["-o", f"[{folder}/labels.nii.gz,{folder}/class%02d.nii.gz]"]
         if ants.internal.get_lib_fn("Atropos")(command) != 0:

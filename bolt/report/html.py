@@ -1,6 +1,7 @@
-"""Pages and the blocks they consist of; pages load nothing from elsewhere, so their folder can be shared as it is.
+"""What pages share: the blocks they consist of, their words, names and places of runs, and the bar that joins them.
 
-The pages of the report: one per question, and on each a bar that leads to the others.
+Pages load nothing from elsewhere, so their folder can be shared as it is. Sentences and captions are data:
+``templates/words.yaml``.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, pass_context
 from jinja2.runtime import Context
 
 from bolt.cohort.quality import is_judged
+from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
 from bolt.explain.explainable import can_be_explained
-from bolt.io.files import write_text
+from bolt.io.files import read_json, read_yaml, write_text
 from bolt.io.names import is_name
+from bolt.report.tables.numbers import decimal, number, p_value, percent, scope_of
+
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass
@@ -118,6 +123,64 @@ def _alignment(frame: pd.DataFrame) -> list[str]:
     return classes
 
 
+@cache
+def text_environment() -> Environment:
+    """Return the templates of plain text: pages escape it, where it is shown."""
+    environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
+    environment.filters |= {"decimal": decimal, "listed": listed, "number": number}
+    environment.filters |= {"p_value": p_value, "percent": percent}
+    return environment
+
+
+def listed(parts: list[str]) -> str:
+    """Join words with commas, and the last with *and*."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+@cache
+def all_words() -> dict[str, dict[str, str]]:
+    """Return the texts by page and name (``templates/words.yaml``)."""
+    return read_yaml(TEMPLATES / "words.yaml")
+
+
+@cache
+def _template(page: str, name: str) -> Template:
+    return text_environment().from_string(all_words()[page][name])
+
+
+def say(text: str, /, **facts: Any) -> str:
+    """Return a text such as ``cohort.tests``, in which the facts are filled in."""
+    return re.sub("[ \n]+", " ", _template(*text.split(".")).render(facts)).strip(" ")
+
+
+def run_title(study: Study, run: ModelRun) -> str:
+    """Return what a run is called for readers: its model, and atlas and seed if there are several."""
+    atlas = f" on {run.atlas}" if len(study.config.atlas_places) > 1 else ""
+    seed = f", seed {run.seed}" if len(study.config.seeds) > 1 else ""
+    return f"{study.models[run.model].shown}{atlas}{seed}"
+
+
+def run_scope(run: ModelRun) -> str:
+    """Return how many of all folds and scans a run was tested on; empty if on all, or if it was not evaluated."""
+    summary = run.folder / "summary.json"
+    return scope_of(read_json(summary)) if summary.is_file() else ""
+
+
+def run_anchor(run: ModelRun) -> str:
+    """Return the HTML anchor of a run, with which the names of its figures begin."""
+    return f"{run.atlas}_{run.model}_seed-{run.seed}"
+
+
+def figure_folder(layout: Layout) -> Path:
+    """Return the folder of the report's own figures."""
+    return layout.report.parent / "figures"
+
+
+def run_figure(study: Study, run: ModelRun, name: str) -> Path:
+    """Return the PNG file of one figure of a run."""
+    return figure_folder(study.layout) / f"{run_anchor(run)}_{name}.png"
+
+
 PAGES = {
     "index.html": "Summary",
     "cohort.html": "Who is in it",
@@ -128,15 +191,6 @@ PAGES = {
     "methods.html": "How it was made",
 }
 """What each page is called, in reading order."""
-ABOUT = {
-    "cohort.html": "All subjects, each with a page; what differs besides the label; excluded scans; ROI series.",
-    "quality.html": "Every scan by every quality measure, and rating by eye.",
-    "performance.html": "All models side by side and against chance; folds, sites, calibration, training.",
-    "explanation.html": "Which moments, regions and networks drive the predictions.",
-    "trust.html": "Are training and test apart? Is the explanation stable, learned from the labels, used by the model?",
-    "methods.html": "The methods text with its references, versions, computing resources, configuration.",
-}
-"""What is on each page, for the first one."""
 
 
 def pages_of(study: Study) -> dict[str, str]:
@@ -160,11 +214,11 @@ def bar(study: Study, current: str, up: str = "") -> dict[str, Any]:
     return {**shared, "pages": pages_of(study), "current": current, "up": up}
 
 
-def subject_link(study: Study, subject: str) -> str:
-    """Return the link from a page of the report to that of a subject; "" if its name cannot be part of a path."""
-    return f"../{study.layout.subjects.name}/{subject}.html" if is_name(subject) else ""
-
-
 def write_report_page(study: Study, name: str, **content: Any) -> None:
     """Fill the template of a page of the report."""
     write_page(name, study.layout.report.with_name(name), **bar(study, name), **content)
+
+
+def subject_link(study: Study, subject: str) -> str:
+    """Return the link from a page of the report to that of a subject; "" if its name cannot be part of a path."""
+    return f"../{study.layout.subjects.name}/{subject}.html" if is_name(subject) else ""

@@ -6,7 +6,7 @@ written last: a folder without one is incomplete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
 from bolt.io.integrity import require_present, require_unaltered
-from bolt.io.series_files import is_constant
-from bolt.series.joining import JOINED_COLUMN
+from bolt.io.series_files import is_constant, kept_volumes
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
 ROI_COLUMNS = {
@@ -31,6 +30,8 @@ ARRAY_COLUMNS = {
     "offset": "First row of the scan in series.npy",
     "length": "Number of rows (volumes) of the scan",
 }
+JOINED_COLUMN = {"joined": "Scans whose series are joined in this one, in this order; n/a: a single scan"}
+"""Column of the index, if scans are joined (`bolt.series.gather`)."""
 
 
 def zscore(series: np.ndarray) -> np.ndarray:
@@ -72,7 +73,9 @@ class SeriesCache:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest: dict[str, Any] = read_json(self.folder / "manifest.json")
-        self._require_whole()
+        for name in FILES:  # missing or altered ones are no fault of a scan or fold
+            require_present(self.folder / name)
+        require_unaltered(self.folder, self.manifest.get("sha256", {}), self.folder / "manifest.json")
         self.index = read_table(self.folder / "index.tsv", text=TEXT_COLUMNS)
         self.rois = read_table(self.folder / "rois.tsv", text=("name", "network", "hemisphere"))
         self._array = np.load(self.folder / "series.npy", mmap_mode="r")
@@ -83,12 +86,6 @@ class SeriesCache:
                 where=self.folder,
                 hint="Delete the folder and run again",
             )
-
-    def _require_whole(self) -> None:
-        """Refuse a cache of which a file is missing or altered; that is no fault of a scan or fold."""
-        for name in FILES:
-            require_present(self.folder / name)
-        require_unaltered(self.folder, self.manifest.get("sha256", {}), self.folder / "manifest.json")
 
     def __len__(self) -> int:
         return len(self.index)
@@ -169,3 +166,17 @@ def seal(out: Path, index: pd.DataFrame, rois: pd.DataFrame, **facts: Any) -> No
     write_table(index, out / "index.tsv", columns)
     write_table(rois[list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
     write_json(facts | {"sha256": {name: sha256(out / name) for name in FILES}}, out / "manifest.json")
+
+
+def volumes_of(scan: pd.Series | Mapping[str, Any], path: str | Path) -> np.ndarray:
+    """Return which volumes of the image the series of a scan holds (`kept_volumes`); of a joined scan, its own rows.
+
+    Parameters
+    ----------
+    scan : Series or mapping
+        Row of the index of a cache.
+    path : path
+        File of the scan's series.
+    """
+    length = int(scan["length"])
+    return np.arange(length) if isinstance(scan.get("joined"), str) else kept_volumes(path, length)

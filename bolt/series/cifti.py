@@ -20,9 +20,8 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import sha256
 from bolt.io.names import RULE, is_name
 from bolt.io.volumes import require_tr, space_of
-from bolt.series.denoise import choose_confounds, clean
-from bolt.series.parcellate import Parcellated
-from bolt.series.rois import COVERAGE_COLUMNS
+from bolt.series.denoise import choose_confounds
+from bolt.series.parcellate import Parcellated, denoised
 
 if TYPE_CHECKING:
     from nibabel.cifti2 import BrainModelAxis
@@ -77,25 +76,41 @@ def parcellate_greyordinates(
     dense = np.moveaxis(array_of(cifti), time, 0)
     results = {}
     for atlas in atlases:
-        means, coverage = _average(dense, brain, atlas, image, threshold)
-        covered = coverage["covered"].to_numpy(bool)
-        if not covered.any():
+        values, names, labelled = read_dlabel(atlas)
+        column = match_greyordinates(brain, labelled, f"{image} and {atlas}")
+        means = np.full((len(dense), len(names)), np.nan)  # as an ROI without a usable greyordinate stays
+        rows = []
+        for roi, (value, label) in enumerate(names.items()):
+            of_roi = column[values == value]
+            present = np.sort(of_roi[of_roi >= 0])
+            series = np.asarray(dense[:, present], np.float64)
+            finite = np.isfinite(series).all(axis=0)
+            varies = finite & (series != series[:1]).any(axis=0)
+            if varies.any():
+                means[:, roi] = series[:, varies].mean(axis=1)
+            rows.append(
+                {
+                    "value": value,
+                    "name": label,
+                    "n_voxels": len(of_roi),
+                    "inside": len(present) / len(of_roi),
+                    "n_masked": 0,
+                    "n_nonfinite": int((~finite).sum()),
+                    "n_constant": int((finite & ~varies).sum()),
+                    "n_dark": 0,
+                    "brightness": np.nan,
+                    "tsnr": np.nan,
+                    "coverage": varies.sum() / len(of_roi),
+                    "covered": int(varies.any() and varies.sum() / len(of_roi) >= threshold),
+                }
+            )
+        coverage = pd.DataFrame(rows)
+        if not coverage["covered"].any():
             raise DataError(f"no ROI of '{Path(atlas).name}' is covered", where=image, hint="Check scan and atlas")
-        series = np.full((len(dense) if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
-        series[:, covered] = clean(means[:, covered], chosen, denoise, seconds, image)
-        metadata = {
-            "RepetitionTime": seconds,
-            "Atlas": dlabel_name(atlas),
-            "AtlasSHA256": sha256(atlas),
-            "Space": space_of(image) or SURFACES,
-            "Denoising": denoise.model_dump(mode="json"),
-            "CoverageThreshold": threshold,
-            "NumberOfVolumes": len(dense),
-            "NumberOfVolumesKept": len(series),
-        }
-        if chosen.kept is not None:
-            metadata["KeptVolumes"] = chosen.kept
-        results[dlabel_name(atlas)] = Parcellated(series.astype(np.float32), coverage, metadata)
+        name, space = dlabel_name(atlas), space_of(image) or SURFACES
+        facts = {"Atlas": name, "AtlasSHA256": sha256(atlas), "Space": space}
+        limits = {"CoverageThreshold": threshold}
+        results[name] = denoised(means, coverage, chosen, denoise, seconds, image, facts, limits)
     return results
 
 
@@ -118,42 +133,6 @@ def dlabel_name(path: str | Path) -> str:
     if not is_name(name):
         raise ConfigError(f"'{name}' cannot be the name of an atlas", where=path, hint=f"Rename the file. {RULE}")
     return name
-
-
-def _average(
-    dense: np.ndarray, brain: BrainModelAxis, atlas: str | Path, image: str | Path, threshold: float
-) -> tuple[np.ndarray, pd.DataFrame]:
-    """Return the (T, R) mean of each label, NaN if it has no usable greyordinate, and the coverage of each."""
-    values, names, labelled = read_dlabel(atlas)
-    column = match_greyordinates(brain, labelled, f"{image} and {atlas}")
-    labels = list(names)
-    means = np.full((len(dense), len(labels)), np.nan)
-    rows = []
-    for roi, value in enumerate(labels):
-        of_roi = column[values == value]
-        present = np.sort(of_roi[of_roi >= 0])
-        series = np.asarray(dense[:, present], np.float64)
-        finite = np.isfinite(series).all(axis=0)
-        varies = finite & (series != series[:1]).any(axis=0)
-        if varies.any():
-            means[:, roi] = series[:, varies].mean(axis=1)
-        rows.append(
-            {
-                "value": value,
-                "name": names[value],
-                "n_voxels": len(of_roi),
-                "inside": len(present) / len(of_roi),
-                "n_masked": 0,
-                "n_nonfinite": int((~finite).sum()),
-                "n_constant": int((finite & ~varies).sum()),
-                "n_dark": 0,
-                "brightness": np.nan,
-                "tsnr": np.nan,
-                "coverage": varies.sum() / len(of_roi),
-                "covered": int(varies.any() and varies.sum() / len(of_roi) >= threshold),
-            }
-        )
-    return means, pd.DataFrame(rows)[list(COVERAGE_COLUMNS)]
 
 
 def match_greyordinates(scan: BrainModelAxis, atlas: BrainModelAxis, where: str) -> np.ndarray:

@@ -44,8 +44,14 @@ def connectivity(series: NDArray[np.floating], *, fisher_z: bool = False) -> NDA
     return values.astype(np.float32)
 
 
-def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = False) -> NDArray[np.float32]:
-    """Compute the connectivity of scans of a cache, each over its full length.
+def connectivity_of(
+    cache: SeriesCache,
+    ids: Sequence[int],
+    *,
+    fisher_z: bool = False,
+    part: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None,
+) -> NDArray[np.float32]:
+    """Compute the connectivity of scans of a cache, each over its full length or a part of it.
 
     Parameters
     ----------
@@ -53,49 +59,27 @@ def connectivity_of(cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = 
     ids : sequence of int
         Rows of the cache's index.
     fisher_z : bool
+    part : callable, optional
+        Returns the part of a (T, R) series that is used.
 
     Returns
     -------
     (len(ids), R (R - 1) / 2) float32 array
     """
-    return _connectivities(cache, ids, lambda series: series, fisher_z)
+    features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
+    for row, i in enumerate(ids):
+        series = cache.finite_series(int(i))
+        features[row] = connectivity(part(series) if part else series, fisher_z=fisher_z)
+    return features
 
 
 def connectivity_of_crops(
     cache: SeriesCache, ids: Sequence[int], length: int, random: np.random.Generator, *, fisher_z: bool = False
 ) -> NDArray[np.float32]:
-    """Compute the connectivity of scans of a cache, each over a random crop.
-
-    Parameters
-    ----------
-    cache : SeriesCache
-    ids : sequence of int
-        Rows of the cache's index.
-    length : int
-        Volumes of a crop; a shorter scan is used whole.
-    random : numpy.random.Generator
-    fisher_z : bool
-
-    Returns
-    -------
-    (len(ids), R (R - 1) / 2) float32 array
-    """
+    """Compute the connectivity of scans as `connectivity_of`, each over a random crop of `length` volumes at most."""
 
     def crop(series: NDArray[np.floating]) -> NDArray[np.floating]:
         start = random.integers(max(len(series) - length, 0) + 1)
         return series[start : start + length]
 
-    return _connectivities(cache, ids, crop, fisher_z)
-
-
-def _connectivities(
-    cache: SeriesCache,
-    ids: Sequence[int],
-    part: Callable[[NDArray[np.floating]], NDArray[np.floating]],
-    fisher_z: bool,
-) -> NDArray[np.float32]:
-    """Compute the connectivity of a part of each scan."""
-    features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
-    for row, i in enumerate(ids):
-        features[row] = connectivity(part(cache.finite_series(int(i))), fisher_z=fisher_z)
-    return features
+    return connectivity_of(cache, ids, fisher_z=fisher_z, part=crop)

@@ -101,13 +101,22 @@ def choose_confounds(
         table, kept = _by_strategy(confounds, denoise)
     else:
         full = confounds if isinstance(confounds, pd.DataFrame) else read_table(confounds)
-        table, kept = _by_pattern(full, denoise, image), _steady(full)
+        columns: list[str] = []
+        for pattern in denoise.confounds:
+            matching = [c for c in full.columns if fnmatch.fnmatchcase(c, pattern) and c not in columns]
+            if not matching:
+                raise DataError(
+                    f"no confounds column matches '{pattern}' of denoising '{denoise.name}'",
+                    where=image,
+                    hint="Choose a strategy for which the table has columns",
+                )
+            columns += matching
+        table = full[[column for column in columns if not column.startswith(UNSTEADY)]]
+        flags = full[[column for column in full if str(column).startswith(UNSTEADY)]]
+        kept = np.flatnonzero((flags == 0).all(axis=1)) if flags.shape[1] else None
     if len(table) != n_volumes:
-        raise DataError(
-            f"{len(table)} rows of confounds for {n_volumes} volumes",
-            where=image,
-            hint="Provide the table of this scan",
-        )
+        what = f"{len(table)} rows of confounds for {n_volumes} volumes"
+        raise DataError(what, where=image, hint="Provide the table of this scan")
     if kept is not None and len(kept) < 2:
         raise DataError(
             f"denoising '{denoise.name}' leaves {len(kept)} of {n_volumes} volumes",
@@ -131,27 +140,6 @@ def choose_confounds(
             f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, hint="Fix the table"
         )
     return ChosenConfounds(values if values.shape[1] else None, kept)
-
-
-def _by_pattern(table: pd.DataFrame, denoise: Denoise, image: str | Path) -> pd.DataFrame:
-    """Select the columns whose names match the patterns of a denoising."""
-    columns: list[str] = []
-    for pattern in denoise.confounds:
-        matching = [c for c in table.columns if fnmatch.fnmatchcase(c, pattern) and c not in columns]
-        if not matching:
-            raise DataError(
-                f"no confounds column matches '{pattern}' of denoising '{denoise.name}'",
-                where=image,
-                hint="Choose a strategy for which the table has columns",
-            )
-        columns += matching
-    return table[[column for column in columns if not column.startswith(UNSTEADY)]]
-
-
-def _steady(table: pd.DataFrame) -> np.ndarray | None:
-    """Return the steady-state volumes, or None if the table flags no others."""
-    flags = table[[column for column in table if str(column).startswith(UNSTEADY)]]
-    return np.flatnonzero((flags == 0).all(axis=1)) if flags.shape[1] else None
 
 
 def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.DataFrame, np.ndarray | None]:

@@ -1,7 +1,13 @@
-"""The cache of a dataset: the series of all usable scans, and why the others are excluded."""
+"""The cache of a dataset: the series of all usable scans, and why the others are excluded.
+
+Scans of one person may be joined into one, their z-scored series one after the other. Each scan is z-scored on its own,
+so that there is no step where one ends and the next begins. The first scan, by session and run, gives the joined one
+its name and its facts.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,14 +16,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, roi_warnings, scan_warnings
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS, roi_warnings, scan_warnings
 from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, write_table
 from bolt.io.integrity import require_outputs
 from bolt.io.series_files import check_rois, is_constant, read_series
+from bolt.io.volumes import TR_TOLERANCE
 from bolt.series.cache import seal, with_offsets, write_array, zscore
-from bolt.series.joining import describe_joined, plan_joins
 
 Policy = Literal["zero", "drop-scan", "drop-dead-scan", "drop-roi-everywhere"]
 _Row = tuple[str, str, str]
@@ -41,7 +47,6 @@ class _Entry:
     path: Path
     length: int
     uncovered: np.ndarray  # (R,) bool
-    dead: np.ndarray  # (R,) bool: uncovered, or zero at all volumes
     parts: tuple[_Entry, ...] = ()  # scans joined in this one
 
 
@@ -85,7 +90,7 @@ def build_cache(
     mean_fd : mapping, optional
         scan_id to the mean displacement (mm) from its confounds; used in the index if the scan table has none.
     join : {"none", "session", "subject"}
-        Which scans of a subject become one (`bolt.series.joining`).
+        Which scans of a subject become one (`plan_joins`).
 
     Returns
     -------
@@ -98,51 +103,15 @@ def build_cache(
         A scan was made with other settings, or there is no usable scan.
     """
     out, expected = Path(out), dict(expected or {})
-    entries, excluded = _read_scans(scans, atlas, rois, series_of, expected, verdict_of)
-    entries, unsuitable = _select(entries, rois, policy, minimum_volumes)
-    excluded += unsuitable
-    if join != "none":
-        entries, parts = _joined(entries, scans, join)
-        excluded += parts
-    if not entries:
-        reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
-        raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Fix the scans listed")
-    uncovered = np.array([e.uncovered for e in entries])
-    kept = ~np.any(uncovered, axis=0) if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
-    if not kept.any():
-        raise DataError(f"no ROI of '{atlas}' is covered in every scan", hint="Choose uncovered: drop-scan or zero")
-    standardized = _Standardized(entries, rois, kept)
-    index = _index(scans, entries, mean_fd)
-    n_volumes, n_rois = int(index["length"].sum()), int(kept.sum())
-    write_array(out, standardized, n_volumes, n_rois)
-    warnings = pd.DataFrame(standardized.warnings, columns=list(WARNING_COLUMNS))
-    write_table(warnings, out / "warnings.tsv", WARNING_COLUMNS)
-    coverage = rois[["value", "name"]].assign(
-        n_scans=len(entries),
-        n_uncovered=uncovered.sum(axis=0),
-        n_constant=standardized.n_constant,
-        kept=kept.astype(int),
-    )
-    write_table(coverage, out / "coverage.tsv", COVERAGE_COLUMNS)
-    counts = {"n_scans": len(entries), "n_rois": n_rois, "n_volumes": n_volumes}
-    seal(out, index, rois[kept], atlas=atlas, policy=policy, **counts, settings=expected)
-    return pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS))
-
-
-def _read_scans(
-    scans: pd.DataFrame,
-    atlas: str,
-    rois: pd.DataFrame,
-    series_of: Callable[[Any], Path],
-    expected: Mapping[str, Any],
-    verdict_of: Callable[[str], Path] | None,
-) -> tuple[list[_Entry], list[_Row]]:
-    """Read every scan once, for its length and its uncovered ROIs; return readable scans, and exclusions."""
+    values, names = rois["value"].tolist(), rois["name"].tolist()
     entries: list[_Entry] = []
     excluded: list[_Row] = []
-    for row, scan in enumerate(scans.itertuples()):
+    too_short: list[_Row] = []
+    not_covered: list[_Row] = []
+    for row, scan in enumerate(scans.itertuples()):  # each is read, for its length and its uncovered ROIs
         scan_id = str(scan.scan_id)
-        exclusion = _excluded_at_index(scan)
+        reason, stage = getattr(scan, "exclude_reason", None), getattr(scan, "exclude_stage", None)
+        exclusion = (stage if isinstance(stage, str) else INDEX, reason) if isinstance(reason, str) and reason else None
         if exclusion is None:
             path = Path(series_of(scan))
             exclusion = _not_ok(path.parent / "status.json")
@@ -154,98 +123,151 @@ def _read_scans(
         if scan.kind != "series":
             require_outputs(path.with_name("provenance.json"))
         try:
-            series = read_series(path, rois["value"].tolist(), rois["name"].tolist())
+            series = read_series(path, values, names)
             check_rois(series, atlas, len(rois), path)
         except DataError as error:
             excluded.append((scan_id, "cache", str(error)))
             continue
-        if scan.kind != "series":  # ready series may have been made with any settings
-            _check_settings(path, expected)
-        uncovered = np.isnan(series[0])
-        entries.append(_Entry(row, scan_id, path, len(series), uncovered, uncovered | ~series.any(axis=0)))
-    return entries, excluded
-
-
-def _select(
-    entries: list[_Entry], rois: pd.DataFrame, policy: Policy, minimum_volumes: int
-) -> tuple[list[_Entry], list[_Row]]:
-    """Separate suitable scans from those that are too short or, by the policy, have uncovered ROIs."""
-    suitable: list[_Entry] = []
-    too_short: list[_Row] = []
-    uncovered: list[_Row] = []
-    for entry in entries:
-        if entry.length < minimum_volumes:
-            reason = f"{entry.length} volumes are left, fewer than the {minimum_volumes} that a model needs"
-            too_short.append((entry.scan_id, "cache", reason))
-        elif policy == "drop-scan" and entry.uncovered.any():
-            uncovered.append((entry.scan_id, "cache", _listed("not covered", entry.uncovered, rois)))
-        elif policy == "drop-dead-scan" and entry.dead.any():
-            uncovered.append((entry.scan_id, "cache", _listed("not covered or all zero", entry.dead, rois)))
+        sidecar = path.with_suffix(".json")
+        if scan.kind != "series" and sidecar.is_file():  # ready series may have been made with any settings
+            actual = read_json(sidecar)
+            for key, value in expected.items():
+                if key in actual and actual[key] != value:
+                    what = f"made with {key} {actual[key]!r}, but expected {value!r}"
+                    raise DataError(what, where=sidecar, hint="Delete the scan's folder and run again")
+        nans = np.isnan(series[0])
+        dead = nans | ~series.any(axis=0)
+        refused = {"drop-scan": nans, "drop-dead-scan": dead}.get(policy, np.zeros(len(rois), bool))
+        if len(series) < minimum_volumes:
+            reason = f"{len(series)} volumes are left, fewer than the {minimum_volumes} that a model needs"
+            too_short.append((scan_id, "cache", reason))
+        elif refused.any():
+            problem = "not covered" if policy == "drop-scan" else "not covered or all zero"
+            listed = ", ".join(rois["name"][refused].tolist()[:5])
+            not_covered.append((scan_id, "cache", f"{refused.sum()} ROIs {problem}: {listed}"))
         else:
-            suitable.append(entry)
-    return suitable, too_short + uncovered
+            entries.append(_Entry(row, scan_id, path, len(series), nans))
+    excluded += too_short + not_covered
+    if join != "none":
+        by_row = {entry.row: entry for entry in entries}
+        parts, in_others = plan_joins(scans, list(by_row), join)
+        excluded += in_others
+        entries = []
+        for first, rows in parts.items():
+            whole, members = by_row[first], tuple(by_row[row] for row in rows)
+            if len(members) > 1:
+                length, nans = sum(one.length for one in members), np.any([one.uncovered for one in members], axis=0)
+                whole = replace(whole, length=length, uncovered=nans, parts=members)
+            entries.append(whole)
+    if not entries:
+        reasons = "; ".join(f"{scan}: {reason}" for scan, _, reason in excluded[:3])
+        raise DataError(f"no usable scan for atlas '{atlas}' ({reasons})", hint="Fix the scans listed")
+    uncovered = np.array([e.uncovered for e in entries])
+    kept = ~np.any(uncovered, axis=0) if policy == "drop-roi-everywhere" else np.ones(len(rois), bool)
+    if not kept.any():
+        raise DataError(f"no ROI of '{atlas}' is covered in every scan", hint="Choose uncovered: drop-scan or zero")
+    n_constant = np.zeros(len(rois), int)
+    warned: list[_Row] = []
 
+    def standardized() -> Iterator[np.ndarray]:
+        """Read and z-score the series one by one; count constant ROIs and collect warnings on the way."""
+        for entry in entries:
+            constant = np.zeros(len(rois), bool)
+            for part in entry.parts or [entry]:
+                series = read_series(part.path, values, names)
+                constant |= (constant_part := is_constant(series))
+                warned.extend(scan_warnings(entry.scan_id, part.path.parent / "status.json"))
+                warned.extend(roi_warnings(entry.scan_id, series, constant_part, rois["name"], part.path))
+                yield zscore(series[:, kept])
+            n_constant[:] += constant
 
-def _listed(problem: str, which: np.ndarray, rois: pd.DataFrame) -> str:
-    """Describe the marked ROIs, as the reason of an exclusion."""
-    names = rois["name"][which].tolist()
-    return f"{len(names)} ROIs {problem}: {', '.join(names[:5])}"
-
-
-def _joined(entries: list[_Entry], scans: pd.DataFrame, rule: str) -> tuple[list[_Entry], list[_Row]]:
-    """Join the scans of a subject; return one entry per joined scan, and exclusions of those that are parts."""
-    by_row = {entry.row: entry for entry in entries}
-    parts, excluded = plan_joins(scans, list(by_row), rule)
-    joined = []
-    for first, rows in parts.items():
-        members = tuple(by_row[row] for row in rows)
-        uncovered = np.any([entry.uncovered for entry in members], axis=0)
-        length = sum(entry.length for entry in members)
-        whole = replace(by_row[first], length=length, uncovered=uncovered, parts=members)
-        joined.append(whole if len(members) > 1 else by_row[first])
-    return joined, excluded
+    index = _index(scans, entries, mean_fd)
+    n_volumes, n_rois = int(index["length"].sum()), int(kept.sum())
+    write_array(out, standardized(), n_volumes, n_rois)
+    write_table(pd.DataFrame(warned, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)
+    coverage = rois[["value", "name"]].assign(
+        n_scans=len(entries),
+        n_uncovered=uncovered.sum(axis=0),
+        n_constant=n_constant,
+        kept=kept.astype(int),
+    )
+    write_table(coverage, out / "coverage.tsv", COVERAGE_COLUMNS)
+    counts = {"n_scans": len(entries), "n_rois": n_rois, "n_volumes": n_volumes}
+    seal(out, index, rois[kept], atlas=atlas, policy=policy, **counts, settings=expected)
+    return pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS))
 
 
 def _index(scans: pd.DataFrame, entries: list[_Entry], mean_fd: Mapping[str, float] | None) -> pd.DataFrame:
-    """Return the rows of the scan table that are in the cache, with offset and length."""
+    """Return the rows of the scan table that are in the cache, with offset and length.
+
+    Of a joined scan, `n_volumes` is the sum and `mean_fd` the mean over volumes (missing if one is), and there are no
+    `events`, whose times would be those of single scans.
+    """
     index = scans.iloc[[e.row for e in entries]].reset_index(drop=True)
     index = with_offsets(index, [e.length for e in entries])
     ready = index["kind"] == "series"  # the file may have been written anew since the scans were listed
     index["n_volumes"] = index["n_volumes"].mask(ready).fillna(index["length"])  # unknown before a download
     if mean_fd:
         index["mean_fd"] = index["mean_fd"].fillna(index["scan_id"].map(mean_fd))
-    if any(e.parts for e in entries):
-        index = describe_joined(index, [_index(scans, list(e.parts or [e]), mean_fd) for e in entries])
+    if not any(e.parts for e in entries):
+        return index
+    index = index.assign(joined=None).astype({"joined": object, "events": object})
+    for row, entry in enumerate(entries):
+        if entry.parts:
+            parts = _index(scans, list(entry.parts), mean_fd)
+            length = parts["length"].to_numpy(float)
+            index.loc[row, "joined"] = " ".join(parts["scan_id"].astype(str))
+            index.loc[row, "n_volumes"] = parts["n_volumes"].astype(float).sum(skipna=False)
+            index.loc[row, "mean_fd"] = (parts["mean_fd"].to_numpy(float) * length).sum() / length.sum()
+            index.loc[row, "events"] = None
     return index
 
 
-class _Standardized:
-    """The z-scored series of scans, read one by one; counts constant ROIs and collects warnings on the way."""
+def plan_joins(scans: pd.DataFrame, rows: Sequence[int], rule: str) -> tuple[dict[int, list[int]], list[_Row]]:
+    """Plan which scans are joined.
 
-    def __init__(self, entries: Sequence[_Entry], rois: pd.DataFrame, kept: np.ndarray) -> None:
-        self.entries, self.rois, self.kept = entries, rois, kept
-        self.n_constant = np.zeros(len(kept), int)
-        self.warnings: list[_Row] = []
+    Parameters
+    ----------
+    scans : DataFrame
+        The scan table.
+    rows : sequence of int
+        Usable scans, as positions in the table.
+    rule : {"session", "subject"}
+        Join scans of one subject, task and session, or those of all sessions. Scans that differ in label or site are
+        never joined.
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        values, names = self.rois["value"].tolist(), self.rois["name"].tolist()
-        for entry in self.entries:
-            constant = np.zeros(len(self.kept), bool)
-            for part in entry.parts or [entry]:
-                series = read_series(part.path, values, names)
-                constant |= (constant_part := is_constant(series))
-                self.warnings += scan_warnings(entry.scan_id, part.path.parent / "status.json")
-                self.warnings += roi_warnings(entry.scan_id, series, constant_part, self.rois["name"], part.path)
-                yield zscore(series[:, self.kept])
-            self.n_constant += constant
+    Returns
+    -------
+    parts : dict
+        For the first scan of each join, the positions of its parts in order; single scans have one part.
+    excluded : list of (scan_id, stage, reason)
+        Scans that are part of another, or have another repetition time than the first.
+    """
+    keys = ["subject", "task", "label", "site", *(["session"] if rule == "session" else [])]
+    usable = scans.iloc[list(rows)].assign(row=list(rows))
+    same = usable[keys].astype(object).where(usable[keys].notna(), "").astype(str).agg("\t".join, axis=1)
+    parts: dict[int, list[int]] = {}
+    excluded: list[_Row] = []
+    for _, group in usable.groupby(same, sort=False):
+        ordered = group.iloc[sorted(range(len(group)), key=lambda i: _order(group.iloc[i]))]
+        first = ordered.iloc[0]
+        parts[int(first["row"])] = [int(first["row"])]
+        for part in ordered.iloc[1:].to_dict("records"):
+            if abs(part["tr"] - first["tr"]) > TR_TOLERANCE * first["tr"]:  # false where one is unknown
+                times = f"repetition times of {part['tr']:g} and {first['tr']:g} s"
+                reason = f"cannot be joined with {first['scan_id']}: {times}"
+            else:
+                reason = f"its series is part of {first['scan_id']} ('join_scans: {rule}')"
+                parts[int(first["row"])].append(int(part["row"]))
+            excluded.append((str(part["scan_id"]), JOINED, reason))
+    return dict(sorted(parts.items())), excluded
 
 
-def _excluded_at_index(scan: Any) -> tuple[str, str] | None:
-    """Return stage and reason if the scan table excludes a scan."""
-    reason, stage = getattr(scan, "exclude_reason", None), getattr(scan, "exclude_stage", None)
-    if not (isinstance(reason, str) and reason):
-        return None
-    return stage if isinstance(stage, str) else INDEX, reason
+def _order(scan: pd.Series) -> list[list[tuple[bool, int, str]]]:
+    """Return what sorts scans by session, run and name; numbers by their value."""
+    texts = (text if isinstance(text := scan[column], str) else "" for column in ("session", "run", "scan_id"))
+    pieces = (re.findall(r"\d+|\D+", text) for text in texts)
+    return [[(not one.isdigit(), int(one) if one.isdigit() else 0, one) for one in found] for found in pieces]
 
 
 def _not_ok(path: Path) -> tuple[str, str] | None:
@@ -254,17 +276,3 @@ def _not_ok(path: Path) -> tuple[str, str] | None:
         return None
     status = read_json(path)
     return None if status["state"] == "ok" else (status["stage"], status["reason"])
-
-
-def _check_settings(path: Path, expected: Mapping[str, Any]) -> None:
-    sidecar = path.with_suffix(".json")
-    if not sidecar.is_file():
-        return
-    actual = read_json(sidecar)
-    for key, value in expected.items():
-        if key in actual and actual[key] != value:
-            raise DataError(
-                f"made with {key} {actual[key]!r}, but expected {value!r}",
-                where=sidecar,
-                hint="Delete the scan's folder and run again",
-            )

@@ -29,7 +29,7 @@ from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.timing import read_slice_times, slice_timed
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import NATIVE, Parcellated, Scan, finish, read_mask
-from bolt.series.rois import RoiVoxels, average, locate
+from bolt.series.rois import average, locate
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,21 @@ def parcellate_native(
                 hint="Set 'preprocess: output' to template",
             )
     chosen = choose_confounds(transforms.confounds, denoise, info.n_volumes, image)
-    located = _locate_in_bold(atlases, info, read_mask(transforms.mask, info), transforms)
+    mask = read_mask(transforms.mask, info)
+    with tempfile.TemporaryDirectory() as folder:
+        to_bold = Path(folder, "t1w_to_bold.txt")
+        images.write_matrix(np.linalg.inv(images.read_matrix(transforms.bold_to_t1w)), to_bold)
+        in_template = images.places_of_grid(info.shape, info.affine, [to_bold, transforms.inverse])
+    located = []
+    for atlas in atlases:  # on the grid of the BOLD reference, by nearest neighbour
+        nearest = np.rint(images.apply(np.linalg.inv(atlas.image.affine), in_template)).astype(int)
+        within = ((nearest >= 0) & (nearest < atlas.data.shape)).all(axis=-1)
+        labels = np.zeros(info.shape, dtype=np.int32)
+        labels[within] = atlas.data[tuple(nearest[within].T)]
+        to_image = [transforms.forward, transforms.bold_to_t1w]
+        in_bold = images.places_of_grid(atlas.data.shape, atlas.image.affine, to_image)
+        positions = images.apply(np.linalg.inv(info.affine), in_bold[atlas.data > 0])
+        located.append(locate(atlas, labels, mask, positions))
     motion = read_motion(transforms.motion)
     unsteady = 0 if chosen.kept is None else int(chosen.kept[0])
     slices = read_slice_times(image, info.shape, tr) if slice_timing else None
@@ -110,28 +124,6 @@ def parcellate_native(
     voxels = np.concatenate([rois.voxels for rois in located])
     averaged = average(_followed(volumes, voxels, motion, info), info.n_volumes, located)
     return finish(atlases, located, averaged, Scan(image, info, NATIVE, chosen, denoise, threshold, signal))
-
-
-def _locate_in_bold(
-    atlases: Sequence[Atlas], info: BoldInfo, mask: np.ndarray, transforms: Transforms
-) -> list[RoiVoxels]:
-    """Locate the ROIs on the grid of the BOLD reference, by nearest neighbour."""
-    with tempfile.TemporaryDirectory() as folder:
-        to_bold = Path(folder, "t1w_to_bold.txt")
-        images.write_matrix(np.linalg.inv(images.read_matrix(transforms.bold_to_t1w)), to_bold)
-        in_template = images.places_of_grid(info.shape, info.affine, [to_bold, transforms.inverse])
-    located = []
-    for atlas in atlases:
-        nearest = np.rint(images.apply(np.linalg.inv(atlas.image.affine), in_template)).astype(int)
-        within = ((nearest >= 0) & (nearest < atlas.data.shape)).all(axis=-1)
-        labels = np.zeros(info.shape, dtype=np.int32)
-        labels[within] = atlas.data[tuple(nearest[within].T)]
-        in_bold = images.places_of_grid(
-            atlas.data.shape, atlas.image.affine, [transforms.forward, transforms.bold_to_t1w]
-        )
-        positions = images.apply(np.linalg.inv(info.affine), in_bold[atlas.data > 0])
-        located.append(locate(atlas, labels, mask, positions))
-    return located
 
 
 def _followed(

@@ -21,10 +21,8 @@ from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import atomic, read_json, write_json, write_status, write_table
 from bolt.io.streams import ahead, iter_volumes
 from bolt.io.volumes import BoldInfo, check_bold, check_image, require_one_place, space_of
-from bolt.series.averaged import Averaged
 from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
-from bolt.series.maps import MapVoxels, coverage_of_maps, locate_maps
-from bolt.series.rois import COVERAGE_COLUMNS, RoiVoxels, average, coverage_of, locate
+from bolt.series.rois import COVERAGE_COLUMNS, Averaged, MapVoxels, RoiVoxels, average, coverage_of, locate, locate_maps
 
 MNI = 4
 """NIfTI's code of coordinates in MNI space."""
@@ -105,7 +103,19 @@ def parcellate(
     """
     info = check_bold(image, tr)
     require_one_place(check_image(image), image)
-    space = _space(image, space, atlases)
+    space = known_space(image, space)
+    if space is None:  # it may still be in the space of the labels: where they have none, or the header says MNI
+        header = check_image(image).header
+        spaces = sorted({space for atlas in atlases for space in atlas.spaces})
+        if spaces and MNI not in (header["sform_code"], header["qform_code"]):
+            raise DataError(
+                f"neither name, sidecar nor header say that the image is in {' or '.join(spaces)}, as the atlas is",
+                where=image,
+                hint=f"If it is, give the space (--space {spaces[0]}); if it is a raw scan, preprocess it first",
+            )
+        message = f"{image}: the name declares no space; assuming that of the atlas."
+        warnings.warn(message, BoltWarning, stacklevel=2)
+        space = ASSUMED
     for atlas in atlases:
         if not atlas.spaces:
             message = f"atlas '{atlas.name}' declares no space; assuming that of the image."
@@ -115,7 +125,14 @@ def parcellate(
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
     inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else read_mask(mask, info)
     ordered = sorted(atlases, key=lambda atlas: atlas.is_maps)  # as `average` takes them
-    located = [_locate(atlas, info, inside) for atlas in ordered]
+    located: list[RoiVoxels | MapVoxels] = []
+    for atlas in ordered:
+        if atlas.is_maps:
+            located.append(locate_maps(atlas, info, inside))
+            continue
+        to_image = np.linalg.inv(info.affine) @ atlas.image.affine
+        positions = np.argwhere(atlas.data > 0) @ to_image[:3, :3].T + to_image[:3, 3]
+        located.append(locate(atlas, resample_to(atlas, info.shape, info.affine), inside, positions))
     voxels = np.concatenate([rois.voxels for rois in located])
     scan = Scan(image, info, space, chosen, denoise, threshold, signal)
     results = finish(ordered, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
@@ -143,42 +160,61 @@ def finish(
 ) -> dict[str, Parcellated]:
     """Add coverage to the means from `average`, denoise them, and describe them for the sidecar."""
     results = {}
-    chosen, info = scan.chosen, scan.info
     for atlas, rois, found in zip(atlases, located, averaged, strict=True):
         means = found.series
-        _refuse_empty_volumes(means, scan.image)
-        if isinstance(rois, MapVoxels):
-            coverage = coverage_of_maps(atlas, rois, found, scan.threshold, scan.signal)
-        else:
-            coverage = coverage_of(atlas, rois, found, scan.threshold, scan.signal)
+        zero, missing = means == 0, np.isnan(means)
+        coverage = coverage_of(atlas, rois, found, scan.threshold, scan.signal)
         coverage["covered"] &= np.isfinite(means).all(axis=0)
-        covered = coverage["covered"].to_numpy()
-        if not covered.any():
-            raise _nothing_covered(atlas, means, scan.image)
-        series = np.full((info.n_volumes if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
-        series[:, covered] = clean(means[:, covered], chosen, scan.denoise, info.tr, scan.image)
-        metadata = {
-            "RepetitionTime": info.tr,
+        empty = np.flatnonzero((zero | missing).all(axis=1) & zero.any(axis=1))
+        lost = np.flatnonzero(missing.all(axis=1)) if not coverage["covered"].any() else np.array([])
+        for volumes, problem in ((empty, "are zero everywhere"), (lost, "have no finite voxel")):
+            if 0 < len(volumes) < len(means):
+                which = f"such as volume {volumes[0]} (counted from 0)"
+                raise DataError(
+                    f"{len(volumes)} of {len(means)} volumes {problem}, {which}",
+                    where=scan.image,
+                    hint="Create the image again without them, or exclude the scan",
+                )
+        if not coverage["covered"].any():
+            what, hint = f"no ROI of atlas '{atlas.name}' is covered", "Check the space, the mask and the image"
+            raise DataError(what, where=scan.image, hint=hint)
+        facts = {
             "Atlas": atlas.name,
             "AtlasSHA256": atlas.sha256,
             "AtlasSpaces": atlas.spaces or ASSUMED,
             "Space": scan.space,
-            "Denoising": scan.denoise.model_dump(mode="json"),
-            "CoverageThreshold": scan.threshold,
-            "SignalThreshold": scan.signal,
-            "NumberOfVolumes": info.n_volumes,
-            "NumberOfVolumesKept": len(series),
         }
-        if chosen.kept is not None:
-            metadata["KeptVolumes"] = chosen.kept
+        thresholds = {"CoverageThreshold": scan.threshold, "SignalThreshold": scan.signal}
+        result = denoised(means, coverage, scan.chosen, scan.denoise, scan.info.tr, scan.image, facts, thresholds)
         if atlas.is_maps:
-            metadata["Extraction"] = "least squares"
+            result.metadata["Extraction"] = "least squares"
         if atlas.carried:
-            metadata["AtlasCarriedOver"] = atlas.carried
-        results[atlas.name] = Parcellated(
-            series.astype(np.float32), coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)], metadata
-        )
+            result.metadata["AtlasCarriedOver"] = atlas.carried
+        results[atlas.name] = result
     return results
+
+
+def denoised(
+    means: np.ndarray,
+    coverage: pd.DataFrame,
+    chosen: ChosenConfounds,
+    denoise: Denoise,
+    tr: float,
+    image: str | Path,
+    facts: Mapping[str, Any],
+    thresholds: Mapping[str, float],
+) -> Parcellated:
+    """Denoise the (T, R) means of covered ROIs; the sidecar gets what was done, `facts` of the atlas and thresholds."""
+    covered = coverage["covered"].to_numpy(bool)
+    series = np.full((len(means) if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
+    series[:, covered] = clean(means[:, covered], chosen, denoise, tr, image)
+    denoising = {"Denoising": denoise.model_dump(mode="json")}
+    numbers = {"NumberOfVolumes": len(means), "NumberOfVolumesKept": len(series)}
+    metadata = {"RepetitionTime": tr, **facts, **denoising, **thresholds, **numbers}
+    if chosen.kept is not None:
+        metadata["KeptVolumes"] = chosen.kept
+    coverage = coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)]
+    return Parcellated(series.astype(np.float32), coverage, metadata)
 
 
 def write_parcellated(results: Mapping[str, Parcellated], folder: str | Path, scan_id: str) -> None:
@@ -199,28 +235,13 @@ def write_series(result: Parcellated, path: str | Path) -> None:
     write_table(result.coverage, path.with_name(f"{stem}_coverage.tsv"), COVERAGE_COLUMNS)
 
 
-def _space(image: str | Path, given: str | None, atlases: Sequence[Atlas]) -> str:
-    """Return the reference space of an image, as `known_space` does.
-
-    An image that says nothing may still be in the space of the labels: where they have none, or the header says MNI.
-    """
-    if known := known_space(image, given):
-        return known
-    header = check_image(image).header
-    spaces = sorted({space for atlas in atlases for space in atlas.spaces})
-    if spaces and MNI not in (header["sform_code"], header["qform_code"]):
-        raise DataError(
-            f"neither name, sidecar nor header say that the image is in {' or '.join(spaces)}, as the atlas is",
-            where=image,
-            hint=f"If it is, give the space (--space {spaces[0]}); if it is a raw scan, preprocess it first",
-        )
-    warnings.warn(f"{image}: the name declares no space; assuming that of the atlas.", BoltWarning, stacklevel=3)
-    return ASSUMED
-
-
 def known_space(image: str | Path, given: str | None = None) -> str | None:
     """Return the space of an image: as given, by its name or its sidecar (``SpatialReference``); None if unknown."""
-    declared = space_of(image) or _space_of_sidecar(image)
+    sidecar = Path(str(image).removesuffix(".gz")).with_suffix(".json")
+    about = read_json(sidecar) if sidecar.is_file() else {}
+    reference = about.get("SpatialReference") if isinstance(about, dict) else None
+    named = reference if isinstance(reference, str) and "/" not in reference else None
+    declared = space_of(image) or named
     if given and declared and given != declared:
         raise DataError(
             f"the name or sidecar declares space {declared}, but {given} is requested",
@@ -228,45 +249,6 @@ def known_space(image: str | Path, given: str | None = None) -> str | None:
             hint=f"Set the space to {declared}, and choose an atlas in that space",
         )
     return given or declared
-
-
-def _space_of_sidecar(image: str | Path) -> str | None:
-    sidecar = Path(str(image).removesuffix(".gz")).with_suffix(".json")
-    about = read_json(sidecar) if sidecar.is_file() else {}
-    reference = about.get("SpatialReference") if isinstance(about, dict) else None
-    return reference if isinstance(reference, str) and "/" not in reference else None
-
-
-def _refuse_empty_volumes(means: np.ndarray, image: str | Path) -> None:
-    zero, missing = means == 0, np.isnan(means)
-    empty = np.flatnonzero((zero | missing).all(axis=1) & zero.any(axis=1))
-    if 0 < len(empty) < len(means):
-        raise DataError(
-            f"{len(empty)} of {len(means)} volumes are zero everywhere, such as volume {empty[0]} (counted from 0)",
-            where=image,
-            hint="Create the image again without them, or exclude the scan",
-        )
-
-
-def _nothing_covered(atlas: Atlas, means: np.ndarray, image: str | Path) -> DataError:
-    lost = np.flatnonzero(np.isnan(means).all(axis=1))
-    if 0 < len(lost) < len(means):
-        return DataError(
-            f"{len(lost)} of {len(means)} volumes have no finite voxel, such as volume {lost[0]} (counted from 0)",
-            where=image,
-            hint="Create the image again without them, or exclude the scan",
-        )
-    return DataError(
-        f"no ROI of atlas '{atlas.name}' is covered", where=image, hint="Check the space, the mask and the image"
-    )
-
-
-def _locate(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> RoiVoxels | MapVoxels:
-    if atlas.is_maps:
-        return locate_maps(atlas, info, mask)
-    to_image = np.linalg.inv(info.affine) @ atlas.image.affine
-    positions = np.argwhere(atlas.data > 0) @ to_image[:3, :3].T + to_image[:3, 3]
-    return locate(atlas, resample_to(atlas, info.shape, info.affine), mask, positions)
 
 
 def read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:

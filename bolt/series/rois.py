@@ -1,17 +1,32 @@
-"""Atlases on the grid of an image, and means over their ROIs: shared by template-space and native parcellation."""
+"""Atlases on the grid of an image, and series of their ROIs: shared by template-space and native parcellation.
+
+Labels are averaged. Maps of probabilistic atlases overlap, so a series is the weight of its map in the volume beside
+all others: least squares of each volume on the maps, as nilearn's NiftiMapsMasker (but for maps with negative weights:
+given a mask, nilearn leaves out voxels where no map is positive). Only M'M and M'y are kept of the maps M and the
+volumes y: memory does not grow with the scan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.image import Atlas
-from bolt.series.averaged import Averaged
-from bolt.series.maps import LeastSquares, MapVoxels
+from bolt.atlases.image import Atlas, resample
+from bolt.atlases.labels import iter_maps
+from bolt.io.volumes import BoldInfo
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+BASELINE = 3.0
+"""Median of mean over SD below which an image has lost its mean (denoised, z-scored), which says nothing of signal."""
+SINGULAR = 1e-12
+"""Smallest eigenvalue of M'M, relative to the largest, that is not taken for zero."""
 COVERAGE_COLUMNS = {
     "value": "Value of the ROI in the atlas image",
     "name": "ROI",
@@ -28,6 +43,44 @@ COVERAGE_COLUMNS = {
     "coverage": "Share of the ROI that is within the image and the mask, is finite, varies over time and has signal",
     "covered": "1: coverage reaches the threshold; 0: the ROI's series is NaN",
 }
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """What `average` finds in an atlas's ROIs and voxels.
+
+    Attributes
+    ----------
+    series : (T, R) array
+    finite, varies : (N,) bool array
+        Which voxels are always finite, and which ever change.
+    mean, sd : (N,) array
+        Over time; meaningless where a voxel is not always finite.
+    """
+
+    series: np.ndarray
+    finite: np.ndarray
+    varies: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Return which voxels are always finite and ever change, (N,) bool."""
+        return self.finite & self.varies
+
+    @property
+    def level(self) -> float | None:
+        """Return the median brightness of the usable voxels; None if the image has lost its mean."""
+        usable = self.usable & (self.sd > 0)
+        if not usable.any() or np.median(self.mean[usable] / self.sd[usable]) < BASELINE:
+            return None
+        return float(np.median(self.mean[usable]))
+
+    def dark(self, signal: float) -> np.ndarray:
+        """Return which usable voxels are darker than a share of the `level`, (N,) bool: signal dropout."""
+        level = self.level
+        return self.usable & (self.mean < signal * level) if level is not None else np.zeros_like(self.usable)
 
 
 @dataclass(frozen=True)
@@ -72,14 +125,117 @@ def locate(atlas: Atlas, labels: np.ndarray, mask: np.ndarray, positions: np.nda
     """
     grid = labels.ravel(order="F")
     voxels = np.flatnonzero(grid)
-    roi = _roi_index(grid[voxels], atlas.values)
+    roi = np.searchsorted(atlas.values, grid[voxels])  # which contain all labels: `load_atlas` checks it
     order = np.argsort(roi, kind="stable")
     voxels, roi = voxels[order], roi[order]
     kept = mask[voxels]
     reached = ((positions >= -0.5) & (positions <= np.array(labels.shape) - 0.5)).all(axis=1)
-    atlas_roi, n_rois = _roi_index(atlas.data[atlas.data > 0], atlas.values), len(atlas.values)
+    atlas_roi, n_rois = np.searchsorted(atlas.values, atlas.data[atlas.data > 0]), len(atlas.values)
     inside = np.bincount(atlas_roi, reached, minlength=n_rois) / np.bincount(atlas_roi, minlength=n_rois)
     return RoiVoxels(voxels[kept], roi[kept], np.bincount(roi, minlength=n_rois), inside)
+
+
+@dataclass(frozen=True)
+class MapVoxels:
+    """The maps of an atlas on the grid of an image.
+
+    Attributes
+    ----------
+    voxels : (N,) array
+        Flat indices (Fortran order) of the voxels inside the mask in which a map has any weight.
+    weights : (N, R) sparse array
+    n_voxels : (R,) array
+        Voxels of each map, inside the mask or not.
+    total : (R,) array
+        Sum of the absolute weights of each map, inside the mask or not.
+    inside : (R,) array
+        Share of each map's weight, on the atlas's own grid, within the field of view of the image.
+    """
+
+    voxels: np.ndarray
+    weights: csr_array
+    n_voxels: np.ndarray
+    total: np.ndarray
+    inside: np.ndarray
+
+    def count(self, chosen: np.ndarray | None = None) -> np.ndarray:
+        """Count the `chosen` ((N,) bool; default: all) voxels of each map, (R,)."""
+        present = (self.weights != 0).astype(np.int64)
+        return present.T @ (np.ones(len(self.voxels), int) if chosen is None else chosen.astype(int))
+
+
+def locate_maps(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> MapVoxels:
+    """Resample the maps of an atlas linearly to the grid of an image.
+
+    Parameters
+    ----------
+    atlas : Atlas
+        With maps.
+    info : BoldInfo
+    mask : (X·Y·Z,) bool array
+        In Fortran order.
+    """
+    from scipy.sparse import csr_array  # which only maps wait for
+
+    own = atlas.image.affine
+    to_image = np.linalg.inv(info.affine) @ own
+    voxels, weights, inside = [], [], []
+    for values in iter_maps(atlas.image):
+        where = np.argwhere(values)
+        absolute = np.abs(values[tuple(where.T)])
+        positions = nib.affines.apply_affine(to_image, where)
+        reached = ((positions >= -0.5) & (positions <= np.array(info.shape) - 0.5)).all(axis=1)
+        inside.append(absolute[reached].sum() / absolute.sum() if len(where) else 0.0)
+        on_grid = resample(values, own, info.shape, info.affine, order=1).ravel(order="F")
+        voxels.append(np.flatnonzero(on_grid))
+        weights.append(on_grid[voxels[-1]].astype(np.float64))
+    n_voxels = np.array([len(v) for v in voxels])
+    total = np.array([np.abs(w).sum() for w in weights])
+    rows, columns = np.concatenate(voxels), np.repeat(np.arange(len(voxels)), n_voxels)
+    kept = mask[rows]
+    used, place = np.unique(rows[kept], return_inverse=True)
+    shape = (len(used), len(voxels))
+    sparse = csr_array((np.concatenate(weights)[kept], (place, columns[kept])), shape=shape)
+    return MapVoxels(used, sparse, n_voxels, total, np.array(inside))
+
+
+class LeastSquares:
+    """Fit maps to volumes, one at a time.
+
+    Parameters
+    ----------
+    maps : MapVoxels
+    n_volumes : int
+    """
+
+    def __init__(self, maps: MapVoxels, n_volumes: int) -> None:
+        self.weights = maps.weights
+        self.transposed = maps.weights.T.tocsr()
+        self.projected = np.zeros((maps.weights.shape[1], n_volumes))
+        self.lacking: dict[bytes, list[int]] = {}
+
+    def add(self, t: int, values: np.ndarray) -> None:
+        """Add volume `t`, the (N,) values of the voxels; those that are not finite are left out of its fit."""
+        good = np.isfinite(values)
+        if not good.all():
+            self.lacking.setdefault(good.tobytes(), []).append(t)
+            values = np.where(good, values, 0)
+        self.projected[:, t] = self.transposed @ values.astype(np.float64)
+
+    def solve(self) -> np.ndarray:
+        """Return the (T, R) series; NaN for maps without weight in any finite voxel."""
+        series = self._solved(self.weights, self.projected)
+        for good, volumes in self.lacking.items():
+            weights = self.weights[np.flatnonzero(np.frombuffer(good, bool))]
+            series[:, volumes] = self._solved(weights, self.projected[:, volumes])
+        return series.T
+
+    @staticmethod
+    def _solved(weights: csr_array, projected: np.ndarray) -> np.ndarray:
+        squares = (weights.T @ weights).toarray()
+        solved = np.linalg.pinv(squares, rcond=SINGULAR, hermitian=True) @ projected
+        solved[np.diag(squares) == 0] = np.nan
+        return solved
 
 
 def average(volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[RoiVoxels | MapVoxels]) -> list[Averaged]:
@@ -139,13 +295,15 @@ def average(volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[Roi
     return [Averaged(own, *(fact[part] for fact in facts)) for own, part in zip(series, parts, strict=True)]
 
 
-def coverage_of(atlas: Atlas, rois: RoiVoxels, found: Averaged, threshold: float, signal: float) -> pd.DataFrame:
-    """Return `COVERAGE_COLUMNS` of an atlas.
+def coverage_of(
+    atlas: Atlas, rois: RoiVoxels | MapVoxels, found: Averaged, threshold: float, signal: float
+) -> pd.DataFrame:
+    """Return `COVERAGE_COLUMNS` of an atlas; of a map, the coverage is the share of its weight.
 
     Parameters
     ----------
     atlas : Atlas
-    rois : RoiVoxels
+    rois : RoiVoxels or MapVoxels
     found : Averaged
     threshold : float
         Smallest coverage of a covered ROI.
@@ -153,33 +311,32 @@ def coverage_of(atlas: Atlas, rois: RoiVoxels, found: Averaged, threshold: float
         Smallest brightness of a voxel with signal, relative to the median of all ROIs' voxels.
     """
     dark, level = found.dark(signal), found.level or np.nan
-    sd = np.where((found.sd > 0) & np.isfinite(level), found.sd, np.nan)
-    n_voxels, good = rois.n_voxels, rois.count(found.usable & ~dark)
-    coverage = rois.inside * np.divide(good, n_voxels, out=np.zeros(len(good)), where=n_voxels > 0)
+    good = found.usable & ~dark
+    brightness: np.ndarray | float = np.nan
+    tsnr: np.ndarray | float = np.nan
+    if isinstance(rois, MapVoxels):
+        total, usable = rois.total, np.abs(rois.weights).T @ good.astype(float)
+    else:
+        total, usable = rois.n_voxels, rois.count(good)
+        sd = np.where((found.sd > 0) & np.isfinite(level), found.sd, np.nan)
+        brightness, tsnr = (
+            pd.Series(values).groupby(rois.roi).median().reindex(range(len(total))).to_numpy().round(4)
+            for values in (found.mean / level, found.mean / sd)
+        )
+    coverage = rois.inside * np.divide(usable, total, out=np.zeros(len(usable)), where=total > 0)
     return pd.DataFrame(
         {
             "value": atlas.values,
             "name": atlas.labels["name"].to_numpy(),
-            "n_voxels": n_voxels,
+            "n_voxels": rois.n_voxels,
             "inside": rois.inside.round(4),
-            "n_masked": n_voxels - rois.count(),
+            "n_masked": rois.n_voxels - rois.count(),
             "n_nonfinite": rois.count(~found.finite),
             "n_constant": rois.count(found.finite & ~found.varies),
             "n_dark": rois.count(dark),
-            "brightness": _medians(rois, found.mean / level),
-            "tsnr": _medians(rois, found.mean / sd),
+            "brightness": brightness,
+            "tsnr": tsnr,
             "coverage": coverage.round(4),
             "covered": (coverage >= threshold) & (coverage > 0),
         }
     )
-
-
-def _medians(rois: RoiVoxels, values: np.ndarray) -> np.ndarray:
-    """Return the median of the (N,) values over each ROI's voxels, (R,), four decimals; NaN without any."""
-    medians = pd.Series(values).groupby(rois.roi).median()
-    return medians.reindex(range(len(rois.n_voxels))).to_numpy().round(4)
-
-
-def _roi_index(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the index of each label among the sorted `values`, which contain all labels (`load_atlas` checks it)."""
-    return np.searchsorted(values, labels)

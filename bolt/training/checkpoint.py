@@ -81,7 +81,14 @@ class ResumeFile:
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
         facts = {"fingerprint": self.fingerprint, "history": progress.history, "epoch": progress.epoch}
-        self._writing = self._thread.submit(self._write, _copies(tensors), json.dumps(facts))
+        # copied into memory of their own on the CPU; in one piece by type, because a GPU waits for each copy
+        copies: dict[str, Tensor] = {}
+        for dtype in {value.dtype for value in tensors.values()}:
+            names = [name for name, value in tensors.items() if value.dtype == dtype]
+            parts = [tensors[name].detach().reshape(-1).to(tensors[names[0]].device) for name in names]
+            joined = torch.cat(parts).cpu().split([len(part) for part in parts])
+            copies |= {name: part.view(tensors[name].shape) for name, part in zip(names, joined, strict=True)}
+        self._writing = self._thread.submit(self._write, copies, json.dumps(facts))
         self._saved = time.monotonic()
 
     def close(self) -> None:
@@ -127,18 +134,13 @@ def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: tor
     return Progress(facts["history"], facts["epoch"], _under("chosen.", tensors), _under("average.", tensors))
 
 
-def remove_resume(folder: Path) -> None:
-    """Delete the file from which a training resumes, if it exists."""
-    (folder / RESUME).unlink(missing_ok=True)
-
-
 def save_checkpoint(folder: Path, net: SeriesModel, info: dict[str, Any]) -> None:
     """Write ``checkpoint.safetensors`` and ``checkpoint.json``.
 
     `info` must contain what `load_checkpoint` needs: model (the configuration), n_rois, classes and covariates, if any.
     """
     with atomic(folder / "checkpoint.safetensors") as temporary:
-        save_file(_portable(net.state_dict()), temporary)
+        save_file({name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}, temporary)
     write_json(info, folder / "checkpoint.json")
 
 
@@ -187,22 +189,6 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
             if not torch.isfinite(value).all():
                 raise RuntimeError(f"{name} has NaN or infinite weights")
     return net.eval(), info
-
-
-def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors into memory of their own on the CPU; in one piece by type, because a GPU waits for each copy."""
-    copies: dict[str, Tensor] = {}
-    for dtype in {value.dtype for value in tensors.values()}:
-        names = [name for name, value in tensors.items() if value.dtype == dtype]
-        parts = [tensors[name].detach().reshape(-1).to(tensors[names[0]].device) for name in names]
-        joined = torch.cat(parts).cpu().split([len(part) for part in parts])
-        copies |= {name: part.view(tensors[name].shape) for name, part in zip(names, joined, strict=True)}
-    return copies
-
-
-def _portable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors to the CPU, contiguous."""
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -31,13 +31,13 @@ from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Dataset, Model
 from bolt.folds.label_permutation import permutations
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import atomic, read_json, read_table, write_json, write_status, write_table, write_yaml
+from bolt.io.files import atomic, read_json, read_table, write_json
 from bolt.models.parts.features import FeatureModel
 from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity_of, connectivity_of_crops
-from bolt.training.outputs import Training, checked_info, checked_weights, fold_table, write_predictions
+from bolt.training.outputs import Training, checked_info, checked_weights, fold_table, one_by_one, write_run
 from bolt.training.targets import Classes, fit_target
 
 log = logging.getLogger(__name__)
@@ -123,60 +123,34 @@ def train_features(
     """
     series = SeriesCache(cache)
     check_covariates(model, dataset, list(series.index))
-    try:
-        features = None if inputs_of(model.model) == "covariates" else _connectivity(series, model, folds, trainings)
-    except DataError as error:
-        return [error] * len(trainings)
-    errors: list[BoltError | None] = []
-    for training in trainings:
+    features = None
+    if inputs_of(model.model) != "covariates":
+        start, table = time.monotonic(), read_table(folds, text=("scan_id",))
+        scans = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
+        rows = np.flatnonzero(series.index["scan_id"].isin(scans))
         try:
-            _train(series, features, folds, model, dataset, training, needs_test)
-            errors.append(None)
-        except ConfigError:
-            raise
-        except BoltError as error:
-            errors.append(error)
-    return errors
+            features = pd.DataFrame(connectivity_of(series, rows.tolist(), fisher_z=model.fisher_z), index=rows)
+        except DataError as error:
+            return [error] * len(trainings)
+        seconds = time.monotonic() - start
+        log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, seconds)
+    model, dataset = model.on(dataset)
 
+    def train(training: Training) -> None:
+        fold, seed, out = training
+        start, of_fold = time.monotonic(), model.for_fold(fold)
+        table = fold_table(series, folds, fold, share=of_fold.train_share, seed=seed)
+        if needs_test and not (table["role"] == "test").any():
+            raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
+        target = class_target(of_fold, dataset, table, fold, folds)
+        vectors = None if features is None else features.loc[table.index].to_numpy()
+        trained, probabilities = learn(series, table, vectors, target, of_fold, training, dataset.crop)
+        save_trained(out, trained)
+        nobody = pd.DataFrame(columns=list(EXCLUSION_COLUMNS))
+        write_run(out, trained.info, dataset, nobody, table.assign(**target.columns(probabilities)))
+        log.info("%s, fold %d, seed %d: trained in %.1f s", of_fold.name, fold, seed, time.monotonic() - start)
 
-def _connectivity(series: SeriesCache, model: Model, folds: Path, trainings: Sequence[Training]) -> pd.DataFrame:
-    """Compute the connectivity of all scans of some folds at full length, indexed by rows of the cache's index."""
-    start = time.monotonic()
-    table = read_table(folds, text=("scan_id",))
-    scans = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
-    rows = np.flatnonzero(series.index["scan_id"].isin(scans))
-    features = connectivity_of(series, rows.tolist(), fisher_z=model.fisher_z)
-    log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, time.monotonic() - start)
-    return pd.DataFrame(features, index=rows)
-
-
-def _train(
-    series: SeriesCache,
-    features: pd.DataFrame | None,
-    folds: Path,
-    model: Model,
-    dataset: Dataset,
-    training: Training,
-    needs_test: bool,
-) -> None:
-    """Train one fold and write its files; `features` has at least its scans, or is None for covariates."""
-    fold, seed, out = training
-    start, (model, dataset) = time.monotonic(), model.on(dataset)
-    model = model.for_fold(fold)
-    table = fold_table(series, folds, fold, share=model.train_share, seed=seed)
-    if needs_test and not (table["role"] == "test").any():
-        raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
-    target = class_target(model, dataset, table, fold, folds)
-    vectors = None if features is None else features.loc[table.index].to_numpy()
-    trained, probabilities = learn(series, table, vectors, target, model, training, dataset.crop)
-    save_trained(out, trained)
-    facts = {name: trained.info[name] for name in ("model", "fold", "seed")}
-    write_yaml({**facts, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
-    write_table(pd.DataFrame(columns=list(EXCLUSION_COLUMNS)), out / "exclusions.tsv", EXCLUSION_COLUMNS)
-    predicted = target.columns(probabilities)
-    write_predictions(table.assign(fold=fold, seed=seed, **predicted), out / "predictions.tsv")
-    write_status(out / "status.json", "ok", "train")
-    log.info("%s, fold %d, seed %d: trained in %.1f s", model.name, fold, seed, time.monotonic() - start)
+    return one_by_one(trainings, train)
 
 
 def class_target(model: Model, dataset: Dataset, table: pd.DataFrame, fold: int, folds: Path) -> Classes:

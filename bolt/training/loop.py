@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -20,11 +20,19 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from bolt.config import Model
-from bolt.io.errors import BoltError
-from bolt.io.files import write_table
+from bolt.io.errors import BoltError, MemoryShortage
+from bolt.io.files import read_yaml, write_table
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
-from bolt.training.batches import Batch, BatchSplitter, Places, explain_shortage, mixed, needs_equal_lengths, restored
+from bolt.training.batches import (
+    Batch,
+    Places,
+    explain_shortage,
+    learns_from_batches,
+    mixed,
+    needs_equal_lengths,
+    restored,
+)
 from bolt.training.checkpoint import Progress, ResumeFile, load_resume
 from bolt.training.device import copied_to, has_tensor_float, tensor_float
 from bolt.training.prediction import Scans, all_logits, forward
@@ -34,30 +42,11 @@ from bolt.training.targets import Classes, Target
 
 log = logging.getLogger(__name__)
 
-HISTORY = {
-    "epoch": "Epoch, from 1",
-    "learning_rate": "Learning rate of the epoch's last step",
-    "train_loss": "Mean loss of the training scans (cross entropy; for numbers the squared error in standard "
-    "deviations) plus the model's own loss terms; on crops, with dropout",
-    "train_accuracy": "Share of training crops classified correctly during training; with 'mixup' judged by the class "
-    "of the crop's own scan, even if more than half of the mixture is another scan",
-    "train_r2": "Explained share of the labels' variance, for training crops during training; with 'mixup' as above",
-    "validation_loss": "Mean loss of the validation scans, each at full length, without the model's own loss terms",
-    "validation_accuracy": "Share of validation scans classified correctly",
-    "validation_r2": "Explained share of the labels' variance, for validation scans",
-}
+HISTORY: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["history"]
 SMALLER_BATCH = (
     "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 )
 LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's configuration"
-
-
-@dataclass(frozen=True)
-class LabelledScans:
-    """Scans with their labels: the training or the validation scans of a fold."""
-
-    scans: Scans
-    truth: Tensor  # (scans,) labels as encoded by `bolt.training.targets`, on the device
 
 
 @dataclass
@@ -68,8 +57,9 @@ class Fit:
     ----------
     net : SeriesModel
         Trained in place.
-    train : LabelledScans
-    validation : LabelledScans or None
+    train : Scans
+        The training scans of the fold, with their labels.
+    validation : Scans or None
     target : Target
         Gives loss and score.
     model : Model
@@ -85,11 +75,15 @@ class Fit:
         Line of the progress bar, among several; None: no bar.
     watch : callable
         Called with the row of the history after each epoch; an exception ends the training.
+    part_size : int or None
+        Scans that pass the model at once; None for whole batches, until a GPU runs out of memory.
+    progress : Progress
+        Of `run`.
     """
 
     net: SeriesModel
-    train: LabelledScans
-    validation: LabelledScans | None
+    train: Scans
+    validation: Scans | None
     target: Target
     model: Model
     crop: int
@@ -99,11 +93,8 @@ class Fit:
     fingerprint: str
     position: int | None = 0
     watch: Callable[[dict[str, float]], None] = lambda row: None
-
-    @cached_property
-    def splitter(self) -> BatchSplitter:
-        """Return the splitter of batches that do not fit in memory."""
-        return BatchSplitter(self.net, self.title)
+    part_size: int | None = None
+    progress: Progress = field(init=False)
 
     @cached_property
     def average(self) -> AveragedModel | None:
@@ -118,7 +109,7 @@ class Fit:
 
     def computed_by(self) -> dict[str, str]:
         """Return the device of the training, and the precision of its matrix products there."""
-        device, precision = self.train.truth.device, self.model.training.precision
+        device, precision = self.train.pool.device, self.model.training.precision
         precision = "float32" if precision == "tf32" and not has_tensor_float(device) else precision
         if device.type == "cpu":
             return {"device": "cpu", "precision": precision}
@@ -129,7 +120,7 @@ class Fit:
         """Return the name of this training in messages."""
         return f"{self.model.name}, fold {self.fold}, seed {self.seed}"
 
-    def run(self) -> Generator[None, None, Progress]:
+    def run(self) -> Iterator[None]:
         """Train, pausing after every step, and leave `net` with the weights of the chosen epoch.
 
         Raises
@@ -143,11 +134,11 @@ class Fit:
         optimizer = method(
             self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
         )
-        progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
+        self.progress = progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
         if self.average and progress.average:
             self.average.load_state_dict(progress.average)
         choose = training.epoch_choice == "best_validation" and self.validation is not None
-        done, steps = len(progress.history), -(-len(self.train.scans) // training.batch_size)
+        done, steps = len(progress.history), -(-len(self.train) // training.batch_size)
         if done:
             log.info("%s: resuming after epoch %d of %d", self.title, done, training.epochs)
             for row in progress.history:
@@ -166,9 +157,13 @@ class Fit:
         ):
             for epoch in range(done + 1, training.epochs + 1):
                 row = yield from self._epoch(optimizer, epoch, bar)
-                if self.validation:
+                if self.validation is not None:
                     row |= self._validate(self.validation)
-                self._check_finite(row, epoch)
+                # weights broken by the last step of an epoch, which no later training loss would reveal
+                finite = torch.stack([value.detach().isfinite().all() for value in self.net.parameters()]).all()
+                if not finite or not np.isfinite(row.get("validation_loss", 0)):
+                    problem = f"weights or validation loss are not finite: {self.title}, after epoch {epoch}"
+                    raise BoltError(problem, hint=LOWER_RATE)
                 progress.history.append(row)
                 if not choose:
                     progress.epoch = epoch
@@ -185,9 +180,8 @@ class Fit:
         elif self.average:
             self.net.load_state_dict(self.used.state_dict())
         seconds = time.monotonic() - start
-        samples = (training.epochs - done) * len(self.train.scans)
+        samples = (training.epochs - done) * len(self.train)
         log.info("%s: trained in %.1f s, %.1f samples/s", self.title, seconds, samples / max(seconds, 1e-9))
-        return progress
 
     def _epoch(
         self, optimizer: torch.optim.Optimizer, epoch: int, bar: tqdm
@@ -200,14 +194,17 @@ class Fit:
         fixed = training.batches == "fixed"  # then all epochs have the same order
         of_order = epoch_generator(self.seed, self.fold, 0) if fixed else random
         size = training.batch_size
-        batches = [
-            self._by_length(batch) for batch in torch.randperm(len(self.train.scans), generator=of_order).split(size)
-        ]
-        order = copied_to(self.train.truth.device, torch.cat(batches))
-        truths = self.train.truth[order]
+        scans, labels = self.train, cast(Tensor, self.train.truth)
+        batches = list(torch.randperm(len(scans), generator=of_order).split(size))
+        if self.net.takes_lengths:
+            # scans that pass the model together, by the length of their crops: their windows are computed once for the
+            # same lengths in the same order, which then differ in few batches
+            batches = [batch[self._lengths(batch, self.crop).argsort(stable=True)] for batch in batches]
+        order = copied_to(labels.device, torch.cat(batches))
+        truths = labels[order]
         covariates: Sequence[Tensor | None] = [None] * len(batches)
-        if self.train.scans.covariates is not None:
-            covariates = self.train.scans.covariates[order].split(size)
+        if scans.covariates is not None:
+            covariates = scans.covariates[order].split(size)
         losses, logits = [], []
         self.net.train()
         steps = zip(batches, covariates, truths.split(size), strict=True)
@@ -237,13 +234,6 @@ class Fit:
             f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
         }
 
-    def _by_length(self, batch: Tensor) -> Tensor:
-        """Sort the scans of a batch by the length of their crops, where they pass the model together.
-
-        Their windows are computed once for the same lengths in the same order, which then differ in few batches.
-        """
-        return batch[self._lengths(batch, self.crop).argsort(stable=True)] if self.net.takes_lengths else batch
-
     def _crop_length(self, batch: Tensor, random: torch.Generator) -> int:
         """Draw the length of a batch's crops, in volumes.
 
@@ -257,7 +247,7 @@ class Fit:
 
     def _inputs(self, batch: Tensor, crop: int, random: torch.Generator) -> Tensor:
         """Return the inputs of a batch: random crops of the series (batch, time, rois), or connectivity matrices."""
-        scans, net = self.train.scans, self.net
+        scans, net = self.train, self.net
         if not isinstance(net, ConnectivityModel):
             return scans.crops(batch, crop, random)
         if self.model.connectivity == "scan":
@@ -274,13 +264,7 @@ class Fit:
         """Return the volumes of each input of a batch; connectivity matrices have no length, and count as equal."""
         if isinstance(self.net, ConnectivityModel):
             return torch.full((len(batch),), crop)
-        return self.train.scans.lengths_of(batch, crop)
-
-    def _forward(self, x: Tensor, lengths: Sequence[int], covariates: Tensor | None) -> ModelOutput:
-        """Apply the model to the output of `_inputs`."""
-        if isinstance(self.net, ConnectivityModel):
-            return self.net.classify(x)
-        return forward(self.net, x, lengths, covariates)
+        return self.train.lengths_of(batch, crop)
 
     def _loss(self, output: ModelOutput, logits: Tensor, truth: Tensor) -> Tensor:
         """Sum the target's loss and the model's own terms."""
@@ -314,8 +298,13 @@ class Fit:
                 if not is_shortage(error):
                     raise
                 on_gpu = is_gpu_shortage(error)
-            self.splitter.halve(n, on_gpu)  # outside 'except', where the memory of the failed pass is free
-        self.splitter.check_splittable(n)
+            self._halve(n, on_gpu)  # outside 'except', where the memory of the failed pass is free
+        if self.part_size is not None and self.part_size < n and learns_from_batches(self.net):
+            raise BoltError(
+                f"{self.title}: a batch of {n} scans does not fit in the GPU's memory, and this model's batches cannot "
+                "be split",
+                hint=f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits",
+            )
         if training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
@@ -327,19 +316,50 @@ class Fit:
 
     def _parts(self, lengths: Tensor, device: torch.device) -> list[Places]:
         """Return the positions of the parts of a batch that pass the model together."""
+
+        def parts(n: int) -> list[slice]:
+            size = self.part_size or n
+            return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
         different = lengths.unique()
         if len(different) == 1 or self.net.takes_lengths:
-            return [(part, part) for part in self.splitter.parts(len(lengths))]
+            return [(part, part) for part in parts(len(lengths))]
         groups = [(lengths == length).nonzero()[:, 0] for length in different]
-        places = [group[part] for group in groups for part in self.splitter.parts(len(group))]
+        places = [group[part] for group in groups for part in parts(len(group))]
         return [(part, copied_to(device, part)) for part in places]
+
+    def _halve(self, n: int, on_gpu: bool) -> None:
+        """Halve the size of parts, after a part of a batch of `n` scans did not fit.
+
+        Raises
+        ------
+        MemoryShortage
+            A single scan does not fit; or the memory is not a GPU's, where smaller parts would hardly help.
+        """
+        size = min(self.part_size or n, n)
+        if not on_gpu:
+            raise MemoryShortage(
+                f"{self.title}: a batch of {size} scans does not fit in the computer's memory",
+                hint="Give the job more memory, run fewer jobs side by side, or lower 'training: batch_size' in the "
+                "model's configuration",
+            )
+        torch.cuda.empty_cache()
+        if size == 1:
+            raise MemoryShortage(
+                f"{self.title}: a single scan does not fit in the GPU's memory",
+                hint="Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'",
+            )
+        self.part_size = size // 2
+        if not learns_from_batches(self.net):
+            problem = "%s: %d scans do not fit in the GPU's memory, trying %d at a time"
+            log.warning(problem, self.title, size, self.part_size)
 
     def _gradient(self, part: Batch, n: int) -> tuple[Tensor, Tensor]:
         """Add the gradient of some scans to that of a batch of `n`; return their share of its loss, and logits."""
         precision, device = self.model.training.precision, part.x.device
         with tensor_float(precision == "tf32" and part.x.is_cuda):
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-                output = self._forward(part.x, part.lengths.tolist(), part.covariates)
+                output = forward(self.net, part.x, part.lengths.tolist(), part.covariates)
             logits = output.logits.float()
             loss = self._loss(output, logits, part.truth)
             if part.other is not None:
@@ -348,17 +368,10 @@ class Fit:
             loss.backward()
         return loss.detach(), logits.detach()
 
-    def _check_finite(self, row: dict[str, float], epoch: int) -> None:
-        """Refuse weights broken by the last step of an epoch, which no later training loss would reveal."""
-        finite = torch.stack([parameter.detach().isfinite().all() for parameter in self.net.parameters()]).all()
-        if not finite or not np.isfinite(row.get("validation_loss", 0)):
-            problem = f"weights or validation loss are not finite: {self.title}, after epoch {epoch}"
-            raise BoltError(problem, hint=LOWER_RATE)
-
-    def _validate(self, validation: LabelledScans) -> dict[str, float]:
+    def _validate(self, validation: Scans) -> dict[str, float]:
         """Compute loss and score of the validation scans."""
-        logits = all_logits(self.used, validation.scans)
+        logits, truth = all_logits(self.used, validation), cast(Tensor, validation.truth)
         return {
-            "validation_loss": float(self.target.loss(logits, validation.truth)),
-            f"validation_{self.target.metric}": self.target.score(logits, validation.truth),
+            "validation_loss": float(self.target.loss(logits, truth)),
+            f"validation_{self.target.metric}": self.target.score(logits, truth),
         }

@@ -6,30 +6,53 @@ Like `bolt.training.targets`, it does not import torch: models without epochs do
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from safetensors import SafetensorError
 
-from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_table, write_table
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS
+from bolt.config import Dataset
+from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.files import read_table, read_yaml, write_status, write_table, write_yaml
 from bolt.series.cache import SeriesCache
 
-PREDICTIONS = {
-    "scan_id": "Scan",
-    "subject": "Subject",
-    "group": "Family if known, else subject",
-    "site": "Site",
-    "role": "Role in the fold: train, validation or test",
-    "fold": "Outer fold",
-    "seed": "Seed of weights, order, crops and dropout",
-    "label": "True class, or number",
-    "predicted": "Most probable class, or number in the unit of the label",
-}
+log = logging.getLogger(__name__)
+
+
+class Training(NamedTuple):
+    """One training on a dataset: its fold, its seed, and the folder for its results."""
+
+    fold: int
+    seed: int
+    folder: Path
+
+
+def one_by_one(trainings: Sequence[Training], train: Callable[[Training], None]) -> list[BoltError | None]:
+    """Train folds one after the other; return for each None, or the error that ended it.
+
+    Raises
+    ------
+    ConfigError
+        It concerns all folds.
+    """
+    errors: list[BoltError | None] = []
+    for training in trainings:
+        try:
+            train(training)
+            errors.append(None)
+        except ConfigError:
+            raise
+        except BoltError as error:
+            errors.append(error)
+    return errors
+
+
+PREDICTIONS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["predictions"]
 
 
 def write_predictions(table: pd.DataFrame, path: Path) -> None:
@@ -43,6 +66,29 @@ def write_predictions(table: pd.DataFrame, path: Path) -> None:
     """
     probabilities = {name: f"Probability of class {name[2:]}" for name in table if name.startswith("p_")}
     write_table(table[[*PREDICTIONS, *probabilities]], path, PREDICTIONS | probabilities)
+
+
+def write_run(
+    out: Path, info: Mapping[str, Any], dataset: Dataset, excluded: pd.DataFrame, table: pd.DataFrame
+) -> None:
+    """Write the files of a trained fold besides its checkpoint: settings, exclusions, predictions and, last, status.
+
+    Parameters
+    ----------
+    out : Path
+    info : mapping
+        Contents of ``checkpoint.json``.
+    dataset : Dataset
+    excluded : DataFrame
+        `EXCLUSION_COLUMNS`; scans that the model cannot read.
+    table : DataFrame
+        As for `write_predictions`, but for fold and seed.
+    """
+    about = {name: info[name] for name in ("model", "fold", "seed")}
+    write_yaml({**about, "dataset": dataset.model_dump(mode="json")}, out / "config.yaml")
+    write_table(excluded, out / "exclusions.tsv", EXCLUSION_COLUMNS)
+    write_predictions(table.assign(fold=info["fold"], seed=info["seed"]), out / "predictions.tsv")
+    write_status(out / "status.json", "ok", "train")
 
 
 @contextmanager
@@ -74,17 +120,6 @@ def checked_weights(folder: Path) -> Iterator[Path]:
         raise DataError(what, where=weights, hint="Train this fold again") from None
 
 
-log = logging.getLogger(__name__)
-
-
-class Training(NamedTuple):
-    """One training on a dataset: its fold, its seed, and the folder for its results."""
-
-    fold: int
-    seed: int
-    folder: Path
-
-
 def fold_table(
     series: SeriesCache, folds: Path, fold: int, *, share: float = 1.0, seed: int = 0, numbers: bool = False
 ) -> pd.DataFrame:
@@ -97,7 +132,8 @@ def fold_table(
         ``folds.tsv``.
     fold : int
     share : float
-        Share of the training groups to keep, drawn by `seed`; a smaller share is a subset of a larger one.
+        Share of the training groups (families, else subjects) to keep, drawn by `seed` and stratified by class; a
+        smaller share is a subset of a larger one.
     seed : int
     numbers : bool
         Whether labels are numbers.
@@ -106,21 +142,14 @@ def fold_table(
     rows = rows.loc[rows["fold"] == fold].set_index("scan_id")
     index = series.index.reset_index(drop=True)
     table = index.assign(role=index["scan_id"].map(rows["role"])).dropna(subset="role").sort_values("scan_id")
-    table["group"] = _with_copies(table, table["scan_id"].map(rows["group"]))
+    groups = table["scan_id"].map(rows["group"])  # the folds' where copies of a recording have joined several
+    joined = groups.notna() & (groups != table["group"]) & (groups != table["subject"])
+    table["group"] = table["group"].where(~joined, groups)
     missing = sorted(set(rows.index) - set(table["scan_id"]))
     if missing:
         log.warning("%d scans of fold %d are not in the cache: %s", len(missing), fold, ", ".join(missing))
-    return table if share == 1 else _thinned(table, share, seed, numbers)
-
-
-def _with_copies(table: pd.DataFrame, groups: pd.Series) -> pd.Series:
-    """Return the groups of scans, with the folds' group where copies of a recording have joined several."""
-    joined = groups.notna() & (groups != table["group"]) & (groups != table["subject"])
-    return table["group"].where(~joined, groups)
-
-
-def _thinned(table: pd.DataFrame, share: float, seed: int, numbers: bool) -> pd.DataFrame:
-    """Keep a share of the training groups (families, else subjects), stratified by class."""
+    if share == 1:
+        return table
     train = table[table["role"] == "train"]
     groups = train["group"].fillna(train["subject"]).astype(str)
     labels = train.groupby(groups)["label"].first()  # sorted by group

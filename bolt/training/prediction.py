@@ -62,10 +62,6 @@ class Pool:
         self.cache.finite_series(i)
         self._finite.add(i)
 
-    def to_device(self, values: Tensor) -> Tensor:
-        """Copy from host memory; to a GPU without blocking."""
-        return copied_to(self.device, values)
-
 
 class Scans:
     """A selection of scans, numbered from 0 in the order of `ids`.
@@ -77,10 +73,12 @@ class Scans:
         Rows of the cache's index.
     covariates : ndarray, optional
         (scans, n) float32.
+    truth : ndarray, optional
+        (scans,) labels, as encoded by `bolt.training.targets`.
 
     Attributes
     ----------
-    covariates : Tensor or None
+    covariates, truth : Tensor or None
         On the device; None if there are none.
 
     Raises
@@ -89,7 +87,9 @@ class Scans:
         A series has NaN or Inf.
     """
 
-    def __init__(self, pool: Pool, ids: Sequence[int], covariates: np.ndarray | None = None) -> None:
+    def __init__(
+        self, pool: Pool, ids: Sequence[int], covariates: np.ndarray | None = None, truth: np.ndarray | None = None
+    ) -> None:
         for i in ids:
             pool.check(int(i))
         self.pool = pool
@@ -97,6 +97,7 @@ class Scans:
         self.lengths: list[int] = rows["length"].tolist()
         has_covariates = covariates is not None and covariates.shape[1] > 0
         self.covariates = torch.tensor(covariates, device=pool.device) if has_covariates else None
+        self.truth = None if truth is None else torch.tensor(truth, device=pool.device)
         self._ids = [int(i) for i in ids]
         self._offset = torch.tensor(rows["offset"].to_numpy(np.int64))
         self._length = torch.tensor(rows["length"].to_numpy(np.int64))
@@ -153,12 +154,14 @@ class Scans:
         """Gather rows (batch, time) of the packed series into (batch, time, rois)."""
         pool = self.pool
         if pool.data.device.type == "cpu":
-            return pool.to_device(pool.data[rows])
-        return pool.data[pool.to_device(rows)]
+            return copied_to(pool.device, pool.data[rows])
+        return pool.data[copied_to(pool.device, rows)]
 
 
 def forward(model: SeriesModel, x: Tensor, lengths: Sequence[int], covariates: Tensor | None) -> ModelOutput:
-    """Apply a model to scans of these lengths, with covariates if there are any."""
+    """Apply a model to series of these lengths, with covariates if there are any, or to connectivity matrices."""
+    if isinstance(model, ConnectivityModel):
+        return model.classify(x)
     more: dict[str, Any] = {} if covariates is None else {"covariates": covariates}
     if len(set(lengths)) > 1:  # only of models that take lengths
         more["lengths"] = lengths
@@ -193,10 +196,9 @@ def _batches(model: SeriesModel, lengths: Sequence[int]) -> list[list[int]]:
 def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
     """Compute logits of some scans, (len(which), classes), in smaller batches if memory is short."""
     try:
-        if isinstance(model, ConnectivityModel):
-            return model.classify(scans.matrices(model, which)).logits
+        x = scans.matrices(model, which) if isinstance(model, ConnectivityModel) else scans.whole(which)
         covariates = None if scans.covariates is None else scans.covariates[which]
-        return forward(model, scans.whole(which), [scans.lengths[i] for i in which], covariates).logits
+        return forward(model, x, [scans.lengths[i] for i in which], covariates).logits
     except (RuntimeError, MemoryError) as error:
         if not is_shortage(error):
             raise

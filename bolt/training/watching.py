@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bolt.io.errors import ConfigError
 
@@ -22,65 +22,42 @@ Watch = Callable[[dict[str, float]], None]
 """Takes the row of the history after each epoch."""
 
 
-class Curves(Protocol):
-    """Where the curves of one training are written."""
-
-    def add(self, row: Mapping[str, float], epoch: int) -> None:
-        """Add the values of an epoch."""
-
-    def close(self) -> None:
-        """Write what is still in memory."""
+Curves = tuple[Callable[[dict[str, float], int], None], Callable[[], None]]
+"""Takes the values of an epoch, and its number; and ends the curves of a training."""
 
 
-class TensorBoard:
-    """Event files in a folder per training; those of an earlier attempt at the same training are hidden."""
+def _tensorboard(folder: Path, title: str, settings: Mapping[str, Any]) -> Curves:
+    """Write event files in a folder per training; those of an earlier attempt at the same training are hidden."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, folder: Path, title: str, settings: Mapping[str, Any]) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    writer = SummaryWriter(str(folder / title), purge_step=1)
 
-        self.writer = SummaryWriter(str(folder / title), purge_step=1)
+    def add(values: dict[str, float], epoch: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, epoch)
+        writer.flush()
 
-    def add(self, row: Mapping[str, float], epoch: int) -> None:
-        """Add the values of an epoch."""
-        for name, value in row.items():
-            self.writer.add_scalar(name, value, epoch)
-        self.writer.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self.writer.close()
+    return add, writer.close
 
 
-class WeightsAndBiases:
-    """A run of Weights & Biases: losses and the model's settings, without code, commit or console."""
+def _wandb(folder: Path, title: str, settings: Mapping[str, Any]) -> Curves:
+    """Begin a run of Weights & Biases: losses and the model's settings, without code, commit or console."""
+    import wandb
 
-    def __init__(self, folder: Path, title: str, settings: Mapping[str, Any]) -> None:
-        import wandb
-
-        folder.mkdir(parents=True, exist_ok=True)
-        self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "bolt"),
-            name=title,
-            dir=str(folder),
-            config=dict(settings),
-            mode=os.environ.get("WANDB_MODE", "offline"),
-            reinit="create_new",  # folds that are trained side by side
-            settings=wandb.Settings(console="off", save_code=False, disable_git=True, silent=True),
-        )
-
-    def add(self, row: Mapping[str, float], epoch: int) -> None:
-        """Add the values of an epoch."""
-        self.run.log(dict(row), step=epoch)
-
-    def close(self) -> None:
-        """End the run."""
-        self.run.finish()
+    folder.mkdir(parents=True, exist_ok=True)
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", "bolt"),
+        name=title,
+        dir=str(folder),
+        config=dict(settings),
+        mode=os.environ.get("WANDB_MODE", "offline"),
+        reinit="create_new",  # folds that are trained side by side
+        settings=wandb.Settings(console="off", save_code=False, disable_git=True, silent=True),
+    )
+    return lambda values, epoch: run.log(values, step=epoch), run.finish
 
 
-TOOLS: dict[str, Callable[[Path, str, Mapping[str, Any]], Curves]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-}
+TOOLS = {"tensorboard": _tensorboard, "wandb": _wandb}
 """By the name of the tool, which is that of its package."""
 
 
@@ -117,26 +94,25 @@ def watched(tools: Sequence[str], folder: Path, title: str, settings: Mapping[st
     """
     opened: dict[str, Curves] = {}
 
-    def attempt(name: str, work: Callable[[], Any]) -> Any:
+    def attempt(name: str, work: Callable[..., Any], *given: Any) -> Any:
         try:
-            return work()
+            return work(*given)
         except Exception as error:  # whatever it is: the training must not end with it
             log.warning("%s: no curves in %s: %s", title, name, error)
             opened.pop(name, None)
             return None
 
     for name in tools:
-        curves = attempt(name, lambda name=name: TOOLS[name](folder / name, title, settings))  # type: ignore[misc]
-        if curves is not None:
+        if curves := attempt(name, TOOLS[name], folder / name, title, settings):
             opened[name] = curves
 
     def watch(row: dict[str, float]) -> None:
         values = {name: value for name, value in row.items() if name != "epoch"}
-        for name, curves in list(opened.items()):
-            attempt(name, lambda curves=curves: curves.add(values, int(row["epoch"])))  # type: ignore[misc]
+        for name, (add, _) in list(opened.items()):
+            attempt(name, add, values, int(row["epoch"]))
 
     try:
         yield watch
     finally:
-        for name, curves in list(opened.items()):
-            attempt(name, curves.close)
+        for name, (_, close) in list(opened.items()):
+            attempt(name, close)

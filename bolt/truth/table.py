@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import nibabel as nib
 import numpy as np
 import pandas as pd
+from nilearn.image import resample_img
 from sklearn.metrics import roc_auc_score
 
 from bolt.atlases.labels import load_labels
@@ -25,66 +27,44 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.explain.explainable import can_be_explained
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import ConfigError
-from bolt.io.files import holds_something, read_json, read_table, write_table
+from bolt.io.files import holds_something, read_json, read_table, read_yaml, write_table
 from bolt.io.series_files import kept_volumes
 from bolt.preprocess import images
 from bolt.preprocess.anatomical.workflow import anatomical_names
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.workflow import functional_names
+from bolt.preprocess.quality.measures import HEAD_RADIUS
 from bolt.series.gather import build_cache
-from bolt.truth.geometry import coregistration_error, correlation, normalisation_error, position_errors, sphere_error
 
 PERMUTATIONS = 10_000
-TRUTH_COLUMNS = {
-    "measure": "Name of the measure",
-    "value": "Its value in this run",
-    "unit": "Unit of value, null and oracle",
-    "null": "The measure without any skill, as described by null_meaning",
-    "null_meaning": "Meaning of the null",
-    "oracle": "The measure if the method is given the truth",
-    "low": "Lower end of the expected range",
-    "high": "Upper end of the expected range",
-    "passed": "Whether the value is in the expected range; n/a: no range is set",
-}
-LANDMARK_COLUMNS = {
-    "scan_id": "Scan",
-    "volume": "Row of the scan's series (from 0) in which the planted response exceeds half its peak; dropped volumes "
-    "do not count",
-}
+TRUTH_COLUMNS, LANDMARK_COLUMNS = itemgetter("truth", "landmarks")(read_yaml(Path(__file__).with_name("columns.yaml")))
 
 
 class Truth:
-    """The phantom's truth about one subject and scan, as described by its `derivatives/truth/README.md`."""
+    """The phantom's truth about one subject and scan, as described by its `derivatives/truth/README.md`.
+
+    Attributes
+    ----------
+    series : path
+        Of the true ROI series.
+    landmarks : (T,) bool array
+        Whether each volume is a planted one.
+    places : image, (X, Y, Z, 3)
+        Places of the template's tissue in the subject, mm.
+    motion : (T, 4, 4) array
+        From the first volume to each volume.
+    t1w_to_bold : (4, 4) array
+        From the T1w to the first volume.
+    """
 
     def __init__(self, folder: Path, scan_id: str) -> None:
         subject = folder_of(scan_id).split("/")[0]
-        self._stem = folder / subject / scan_id
-        self._subject = folder / subject / subject
-
-    @property
-    def series(self) -> Path:
-        """Return the file of the true ROI series."""
-        return Path(f"{self._stem}_roiseries.npy")
-
-    @property
-    def landmarks(self) -> np.ndarray:
-        """Return whether each volume is a planted one, (T,) bool."""
-        return read_table(f"{self._stem}_landmarks.tsv").landmark.to_numpy().astype(bool)
-
-    @property
-    def places(self) -> nib.Nifti1Image:
-        """Return the places of the template's tissue in the subject, (X, Y, Z, 3), mm."""
-        return nib.Nifti1Image.from_filename(f"{self._subject}_from-template_to-T1w_points.nii.gz")
-
-    @property
-    def motion(self) -> np.ndarray:
-        """Return the transform from the first volume to each volume, (T, 4, 4)."""
-        return _matrices(read_table(f"{self._stem}_motion.tsv"))
-
-    @property
-    def t1w_to_bold(self) -> np.ndarray:
-        """Return the transform from T1w to the first volume, (4, 4)."""
-        return _matrices(read_table(f"{self._stem}_from-T1w_to-bold.tsv"))[0]
+        folder, stem = folder / subject, folder / subject / scan_id
+        self.series = Path(f"{stem}_roiseries.npy")
+        self.landmarks = read_table(f"{stem}_landmarks.tsv").landmark.to_numpy().astype(bool)
+        self.places = nib.Nifti1Image.from_filename(folder / f"{subject}_from-template_to-T1w_points.nii.gz")
+        self.motion = _matrices(read_table(f"{stem}_motion.tsv"))
+        self.t1w_to_bold = _matrices(read_table(f"{stem}_from-T1w_to-bold.tsv"))[0]
 
 
 class Measure(NamedTuple):
@@ -131,9 +111,7 @@ def write_truth_table(study: Study) -> None:
     landmarks = {scan: truth.landmarks for scan, truth in truths.items()}
     planted = set(read_table(layout.truth(dataset.path) / "informative_rois.tsv").value)
     measures = {
-        **_registration(truths, layout),
-        **_motion(truths, layout),
-        "coregistration error": _coregistration(truths, layout),
+        **_geometry(truths, layout),
         "series correlation": _series(truths, layout, run.atlas),
         "pooled accuracy": _accuracy(run),
         **_landmarks(landmarks, layout, run, config.folds.of(model.name)),
@@ -149,11 +127,6 @@ def write_truth_table(study: Study) -> None:
     rows = [_row(name, measure, dataset.expected.get(name, Range())) for name, measure in measures.items()]
     write_table(_landmark_rows(landmarks, layout, run.atlas), layout.tables / "true_landmarks.tsv", LANDMARK_COLUMNS)
     write_table(pd.DataFrame(rows), layout.tables / "truth.tsv", TRUTH_COLUMNS)
-
-
-def _oracle(run: ModelRun) -> ModelRun:
-    """Return the same run on the true series."""
-    return replace(run, variant=ORACLE)
 
 
 def _landmark_rows(landmarks: dict[str, np.ndarray], layout: Layout, atlas: str) -> pd.DataFrame:
@@ -172,62 +145,49 @@ def _row(name: str, measure: Measure, expected: Range) -> dict[str, Any]:
     return {"measure": name, **measure._asdict(), "low": expected.low, "high": expected.high, "passed": passed}
 
 
-def _registration(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
-    """Measure the distance between estimated and true places of grey matter: median over voxels, then over subjects."""
-    grey = nib.Nifti1Image.from_filename(layout.template / "gm.nii.gz")
-    errors = []
-    for scan, truth in truths.items():
-        folder = folder_of(scan)
-        transform = layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["forward"]
-        errors.append(normalisation_error(truth.places, grey, transform))
-    whole, affine, unregistered = np.median(errors, axis=0).tolist()
-    return {
-        "registration error": Measure(whole, "mm", unregistered, "no registration", 0.0),
-        "registration error, affine part alone": Measure(affine, "mm", unregistered, "no registration", 0.0),
-    }
+def _geometry(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
+    """Measure the errors of registrations and head positions: medians over voxels or volumes, then over scans.
 
-
-def _motion(truths: dict[str, Truth], layout: Layout) -> dict[str, Measure]:
-    """Measure errors of head positions: median over volumes, then over scans.
-
-    These are the uncorrected displacement of a 50-mm sphere, and the errors of the motion parameters.
+    These are the distance between estimated and true places of grey matter; the displacement of a 50-mm sphere that was
+    not corrected, and the errors of the motion parameters; and how far T1w points land from where they are in the BOLD.
     """
+    grey = nib.Nifti1Image.from_filename(layout.template / "gm.nii.gz")
     errors: list[list[float]] = []
     nulls: list[list[float]] = []
     for scan, truth in truths.items():
-        folder = folder_of(scan)
-        centre = images.apply(truth.t1w_to_bold, _centre(scan, layout))
-        estimate = read_motion(layout.functional(folder) / functional_names(scan, layout.space)["motion"])
-        for scan_errors, positions in ((errors, estimate), (nulls, np.broadcast_to(np.eye(4), estimate.shape))):
-            lengths = np.linalg.norm(position_errors(positions, truth.motion, centre), axis=2)
-            scan_errors.append([sphere_error(positions, truth.motion, centre), *np.median(lengths, axis=1)])
-    rows = zip(np.median(errors, axis=0).tolist(), np.median(nulls, axis=0).tolist(), strict=True)
-    names = {"motion error": "mm", "translation error": "mm", "rotation error": "degrees"}
-    return {
-        name: Measure(value, unit, null, "no motion correction", 0.0)
-        for (name, unit), (value, null) in zip(names.items(), rows, strict=True)
+        folder, names = folder_of(scan), functional_names(scan, layout.space)
+        anatomical, functional = layout.anatomical(folder), layout.functional(folder)
+        anatomy = anatomical_names(prefix_of(folder), layout.space)
+        whole, affine, unregistered = normalisation_error(truth.places, grey, anatomical / anatomy["forward"])
+        mask = nib.Nifti1Image.from_filename(anatomical / anatomy["mask"])
+        centre = images.mask_centre(np.asarray(mask.dataobj), mask.affine)
+        moved_centre = images.apply(truth.t1w_to_bold, centre)
+        positions, fit = (
+            read_motion(functional / names["motion"]),
+            images.read_matrix(functional / names["bold_to_t1w"]),
+        )
+        still = np.broadcast_to(np.eye(4), positions.shape)
+        for found, distances, moved, matrix in (
+            (errors, (whole, affine), positions, fit),
+            (nulls, (unregistered, unregistered), still, np.eye(4)),
+        ):
+            lengths = np.linalg.norm(position_errors(moved, truth.motion, moved_centre), axis=2)
+            sphere = sphere_error(moved, truth.motion, moved_centre)
+            place = coregistration_error(matrix, positions, truth.t1w_to_bold, truth.motion, centre)
+            found.append([*distances, sphere, *np.median(lengths, axis=1), place])
+    kinds = {
+        "registration error": ("mm", "no registration"),
+        "registration error, affine part alone": ("mm", "no registration"),
+        "motion error": ("mm", "no motion correction"),
+        "translation error": ("mm", "no motion correction"),
+        "rotation error": ("degrees", "no motion correction"),
+        "coregistration error": ("mm", "the header's geometry"),
     }
-
-
-def _coregistration(truths: dict[str, Truth], layout: Layout) -> Measure:
-    """Measure how far T1w points land from where they are in the BOLD: median over scans; null: the header's place."""
-    errors: list[float] = []
-    nulls: list[float] = []
-    for scan, truth in truths.items():
-        folder, names = layout.functional(folder_of(scan)), functional_names(scan, layout.space)
-        fit, positions = images.read_matrix(folder / names["bold_to_t1w"]), read_motion(folder / names["motion"])
-        for found, matrix in ((errors, fit), (nulls, np.eye(4))):
-            place = (matrix, positions, truth.t1w_to_bold, truth.motion, _centre(scan, layout))
-            found.append(coregistration_error(*place))
-    return Measure(float(np.median(errors)), "mm", float(np.median(nulls)), "the header's geometry", 0.0)
-
-
-def _centre(scan: str, layout: Layout) -> np.ndarray:
-    """Return the centre of a subject's brain in the T1w, RAS mm."""
-    folder = folder_of(scan)
-    place = layout.anatomical(folder) / anatomical_names(prefix_of(folder), layout.space)["mask"]
-    mask = nib.Nifti1Image.from_filename(place)
-    return images.mask_centre(np.asarray(mask.dataobj), mask.affine)
+    medians = zip(np.median(errors, axis=0).tolist(), np.median(nulls, axis=0).tolist(), strict=True)
+    return {
+        name: Measure(value, unit, null, meaning, 0.0)
+        for (name, (unit, meaning)), (value, null) in zip(kinds.items(), medians, strict=True)
+    }
 
 
 def _series(truths: dict[str, Truth], layout: Layout, atlas: str) -> Measure:
@@ -254,7 +214,7 @@ def _kept(layout: Layout, scan: str, atlas: str) -> np.ndarray:
 def _accuracy(run: ModelRun) -> Measure:
     """Return pooled test accuracy, from the summary of the run."""
     pooled = read_json(run.folder / "summary.json")["pooled"]
-    oracle = read_json(_oracle(run).folder / "summary.json")["pooled"]
+    oracle = read_json(replace(run, variant=ORACLE).folder / "summary.json")["pooled"]
     if pooled is None:  # every fold failed
         return Measure(np.nan, "", np.nan, "always the larger class")
     best = oracle["accuracy"]["value"] if oracle else np.nan
@@ -271,7 +231,7 @@ def _landmarks(
     weights = _test_importance(run.folder, folds)
     if not weights:  # every fold failed
         return {name: Measure(np.nan, "", np.nan, "") for name in ("landmark AUC", "landmark AUC of position alone")}
-    oracle = _test_importance(_oracle(run).folder, folds)
+    oracle = _test_importance(replace(run, variant=ORACLE).folder, folds)
     scaled = {scan: w / (w.sum() or 1) for scan, w in weights.items()}  # a scan without any weight adds nothing
     curves = {scan: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(w)), w) for scan, w in scaled.items()}
     total = np.sum(list(curves.values()), axis=0)
@@ -304,7 +264,8 @@ def _mean_auc(landmarks: dict[str, np.ndarray], weights: dict[str, np.ndarray]) 
 
 def _regions(run: ModelRun, planted: set[int]) -> Measure:
     """Test whether more of the selected ROIs are planted than expected of random ROIs (permutation test)."""
-    return Measure(_p_value(run, planted), "", 0.5, "ROIs drawn at random", _p_value(_oracle(run), planted))
+    value, best = (_p_value(one, planted) for one in (run, replace(run, variant=ORACLE)))
+    return Measure(value, "", 0.5, "ROIs drawn at random", best)
 
 
 def _p_value(run: ModelRun, planted: set[int]) -> float:
@@ -326,3 +287,106 @@ def _matrices(table: pd.DataFrame) -> np.ndarray:
     names = [f"m{row}{column}" for row in range(3) for column in range(4)]
     matrices[:, :3] = table[names].to_numpy().reshape(-1, 3, 4)
     return matrices
+
+
+# ---- errors of registrations and head positions, in mm and degrees ------------------------------
+def normalisation_error(true: nib.Nifti1Image, grey: nib.Nifti1Image, transform: Path) -> tuple[float, float, float]:
+    """Compare a transform from T1w to template with the truth.
+
+    Parameters
+    ----------
+    true : image, (X, Y, Z, 3)
+        True place of the template's tissue in the subject, RAS mm.
+    grey : image
+        Probability of grey matter in the template.
+    transform : path
+        ITK transform, T1w to template.
+
+    Returns
+    -------
+    three floats
+        Median over grey matter of the distance between estimated and true places of the tissue, mm: of the transform,
+        of the affine map that fits it best, and of no registration.
+    """
+    shape = (true.shape[0], true.shape[1], true.shape[2])
+    resampled = resample_img(grey, true.affine, shape, interpolation="linear", copy_header=True, force_resample=True)
+    inside = np.asarray(resampled.dataobj) > 0.5
+    places = true.get_fdata()[inside]
+    estimated = images.places_of_grid(shape, true.affine, [transform])[inside]
+    unregistered = images.apply(true.affine, np.argwhere(inside).astype(float))
+    design = np.column_stack([unregistered, np.ones(len(unregistered))])
+    linear = design @ np.linalg.lstsq(design, estimated, rcond=None)[0]
+    whole, affine, none = (
+        float(np.median(np.linalg.norm(guess - places, axis=1))) for guess in (estimated, linear, unregistered)
+    )
+    return whole, affine, none
+
+
+def position_errors(estimated: np.ndarray, true: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the errors of head positions, volume by volume.
+
+    The estimate may have another reference than the truth: the median difference over volumes is subtracted.
+
+    Parameters
+    ----------
+    estimated, true : (T, 4, 4) arrays
+        Reference to volume, RAS mm.
+    centre : (3,) array
+        Centre of the head, about which rotations are expressed.
+
+    Returns
+    -------
+    translation : (T, 3) array
+        Errors along x, y and z, mm.
+    rotation : (T, 3) array
+        Errors of the three angles, degrees.
+    """
+    wrong = [images.rigid_parameters(np.linalg.inv(t) @ e, centre) for e, t in zip(estimated, true, strict=True)]
+    errors = np.stack(wrong) - np.median(wrong, axis=0)
+    return errors[:, :3], np.degrees(errors[:, 3:])
+
+
+def sphere_error(estimated: np.ndarray, true: np.ndarray, centre: np.ndarray) -> float:
+    """Return the displacement (mm) of a 50-mm sphere about `centre` that was not corrected, median over volumes.
+
+    `estimated` and `true` as in `position_errors`; here too the median over volumes is subtracted.
+    """
+    sphere = _sphere(centre)
+    places = np.stack([images.apply(m, sphere) for m in estimated @ np.linalg.inv(estimated[0])])
+    return away(places - np.stack([images.apply(m, sphere) for m in true]))
+
+
+def coregistration_error(
+    t1w_to_bold: np.ndarray, positions: np.ndarray, true: np.ndarray, true_motion: np.ndarray, centre: np.ndarray
+) -> float:
+    """Return the displacement (mm) of a 50-mm sphere in the BOLD volumes, mean over the sphere, median over volumes.
+
+    Parameters
+    ----------
+    t1w_to_bold, true : (4, 4) array
+        T1w points to points of the BOLD reference, and of the first volume; RAS mm.
+    positions, true_motion : (T, 4, 4) array
+        From the reference, and from the first volume, to each volume.
+    centre : (3,) array
+        Centre of the brain in the T1w.
+    """
+    sphere = _sphere(centre)
+    places = np.stack([images.apply(m, sphere) for m in positions @ t1w_to_bold])
+    expected = np.stack([images.apply(m, sphere) for m in true_motion @ true])
+    return float(np.median(np.linalg.norm(places - expected, axis=2).mean(axis=1)))
+
+
+def _sphere(centre: np.ndarray) -> np.ndarray:
+    directions = np.random.default_rng(0).standard_normal((200, 3))
+    return centre + HEAD_RADIUS * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+
+
+def away(difference: np.ndarray) -> float:
+    """Return the median over volumes of the mean length of (T, points, 3) differences, minus their median over time."""
+    return float(np.median(np.linalg.norm(difference - np.median(difference, axis=0), axis=2).mean(axis=1)))
+
+
+def correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return Pearson's correlation of the columns of two (T, R) arrays; NaN if one is constant or not covered."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.mean((a - a.mean(0)) / a.std(0) * ((b - b.mean(0)) / b.std(0)), axis=0)

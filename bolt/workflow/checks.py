@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from bolt import config as configuration
-from bolt.atlases.description import describe_atlas, known_atlases
-from bolt.atlases.spaces import carried_from, find_transform, refuse_space, serves
-from bolt.config import Config, Dataset, Model, nearest
+from bolt.atlases.description import carried_from, describe_atlas, find_transform, known_atlases, refuse_space, serves
+from bolt.config import Config, Dataset, nearest
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS, own_tables, source_of, subjects_table
 from bolt.datasets.institutions import check_institutions
 from bolt.datasets.participants import read_series_table
 from bolt.explain.explainable import can_be_explained
-from bolt.io.disk_space import require_space
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_text
 from bolt.io.names import BRACES, PATH_RULE, RULE, is_name, is_path
 from bolt.io.people import known_values
+from bolt.io.resource_errors import require_space
 from bolt.io.series_files import check_rois, read_series
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
@@ -26,6 +26,8 @@ from bolt.training.watching import require_tools
 
 TRIED = 3
 """Files of series whose number of columns is compared with the atlas before any work."""
+TABLE_OF_SUBJECTS = ("bids", "fmriprep", "series", "bids_series")
+"""Sources whose table of subjects is there before any work."""
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -39,15 +41,16 @@ def check_names(config: Config, dataset: Dataset) -> None:
     """
     _check_paths(config, dataset)
     require_tools(config.watch)
-    _check_masked_task(config, dataset)
-    _check_sanity_fold(config, dataset)
-    for name in config.models:
-        _check_model(configuration.load_model(name), config, dataset)
+    _check_models(config, dataset)
     _check_preprocessing(config, dataset)
     for name in config.atlases:
         _check_space(name, config, dataset)
     _check_data(config, dataset)
     _check_folds(config)
+
+
+def _refuse(what: str, hint: str) -> NoReturn:
+    raise ConfigError(what, where="configuration", hint=hint)
 
 
 def _check_paths(config: Config, dataset: Dataset) -> None:
@@ -56,76 +59,78 @@ def _check_paths(config: Config, dataset: Dataset) -> None:
         if BRACES.search(str(path)):
             hint = "Rename it, or link it under another name"
             raise ConfigError("braces in a path, which Snakemake takes for wildcards", where=path, hint=hint)
-    for key, name in _names_of_paths(config):
-        if not (is_path if isinstance(name, Path) else is_name)(name):
-            raise ConfigError(
-                f"'{key}' is not fit for paths and commands: {str(name)!r}",
-                where="configuration",
-                hint=f"Choose another. {PATH_RULE if isinstance(name, Path) else RULE}",
-            )
+    parts: list[tuple[str, Path | str]] = [("results", config.paths.results), ("work", config.paths.work)]
+    parts += [("dataset", config.dataset_name), ("denoise", Path(config.denoise).stem)]
+    parts += [("preprocess: space", config.preprocess.space), *(("atlases", name) for name in config.atlas_places)]
+    for key, name in parts:
+        fits, rule = (is_path(name), PATH_RULE) if isinstance(name, Path) else (is_name(name), RULE)
+        if not fits:
+            _refuse(f"'{key}' is not fit for paths and commands: {str(name)!r}", f"Choose another. {rule}")
     if len(config.atlases) > len(config.atlas_places):
-        raise ConfigError("two atlases have one name", where="configuration", hint="Rename one of the folders")
+        _refuse("two atlases have one name", "Rename one of the folders")
 
 
-def _check_model(model: Model, config: Config, dataset: Dataset) -> None:
-    """Refuse settings, covariates and inputs that a model cannot have."""
-    check_model(model.model, model.hyper)
-    for settings in model.by_fold.values():
-        check_model(model.model, settings.hyper)
-    for fold in config.folds.of(model.name):
-        model.for_fold(fold)
-    check_covariates(model, dataset, list(COLUMNS))
-    check_inputs(model, config, dataset)
+def _check_models(config: Config, dataset: Dataset) -> None:
+    """Refuse settings, covariates, inputs and folds that a model cannot have, and an explanation of another's."""
+    masked, known = config.explain.masked_task, list(dict.fromkeys([*(dataset.classes or []), *(dataset.tasks or [])]))
+    if masked is not None and dataset.tasks is not None and masked not in known:
+        _refuse(
+            f"explain.masked_task names '{masked}', which is neither a class nor a task of dataset '{dataset.name}'",
+            f"Known: {', '.join(known)}{nearest(masked, known)}",
+        )
+    sanity, models = config.explain.sanity, list(map(configuration.load_model, config.models))
+    for model in models if sanity.fold is not None and (sanity.permuted or sanity.controlled) else []:
+        folds = config.folds.of(model.name)
+        if sanity.fold not in folds and can_be_explained(model, dataset):
+            _refuse(
+                f"explain.sanity.fold is {sanity.fold}, but model '{model.name}' runs folds "
+                f"{', '.join(map(str, folds))}",
+                "Name one of them, or null for the first",
+            )
+    for model in models:
+        check_model(model.model, model.hyper)
+        for settings in model.by_fold.values():
+            check_model(model.model, settings.hyper)
+        for fold in config.folds.of(model.name):
+            model.for_fold(fold)
+        check_covariates(model, dataset, list(COLUMNS))
+        check_inputs(model, config, dataset)
 
 
 def _check_preprocessing(config: Config, dataset: Dataset) -> None:
     """Refuse denoising, output and registrations that the scans cannot have."""
-    denoise = configuration.load_denoise(config.denoise)
-    raw = dataset.source in ("phantom", "bids")
-    if dataset.ready_series and _does_something(denoise):
-        raise ConfigError(
+    denoise, nothing = configuration.load_denoise(config.denoise), configuration.load_denoise("none")
+    raw, about = dataset.source in ("phantom", "bids"), {"name", "description"}
+    if dataset.ready_series and denoise.model_dump(exclude=about) != nothing.model_dump(exclude=about):
+        _refuse(
             f"dataset '{dataset.name}' provides ROI series, which are used as they are: denoising "
             f"'{denoise.name}' would change nothing",
-            where="configuration",
-            hint="Set 'denoise' to none, and denoise the series before (bolt parcellate makes them with --denoise)",
+            "Set 'denoise' to none, and denoise the series before (bolt parcellate makes them with --denoise)",
         )
     if denoise.strategy == "ica_aroma" and raw:
-        raise ConfigError(
+        _refuse(
             f"denoising '{denoise.name}' needs images that fMRIPrep has cleaned with ICA-AROMA; these are raw",
-            where="configuration",
-            hint="Set 'denoise' to 24p_acompcor, for example",
+            "Set 'denoise' to 24p_acompcor, for example",
         )
     if config.preprocess.output == "native" and not raw:
-        raise ConfigError(
+        _refuse(
             f"the scans of dataset '{dataset.name}' are preprocessed already, so native output is not possible",
-            where="configuration",
-            hint="Set 'preprocess: output' to template",
+            "Set 'preprocess: output' to template",
         )
     for name in config.preprocess.registrations:
         configuration.load_registration(name)
-
-
-def _does_something(denoise: configuration.Denoise) -> bool:
-    """Return whether a strategy differs from none."""
-    nothing = configuration.load_denoise("none")
-    return denoise.model_dump(exclude={"name", "description"}) != nothing.model_dump(exclude={"name", "description"})
 
 
 def _check_space(atlas: str, config: Config, dataset: Dataset) -> None:
     """Refuse an atlas that is in another space than the images and cannot be carried over."""
     about, space, home = describe_atlas(atlas), config.preprocess.space, config.paths.templateflow_home
     if not dataset.ready_series and not serves(about, space, home):
-        refused = refuse_space(atlas, about.spaces, space, home)
-        raise ConfigError(
-            f"atlas '{atlas}' is drawn in {', '.join(about.spaces)}, but the images will be in {space}",
-            where="configuration",
-            hint=refused.hint,
-        )
+        drawn = f"atlas '{atlas}' is drawn in {', '.join(about.spaces)}, but the images will be in {space}"
+        _refuse(drawn, refuse_space(atlas, about.spaces, space, home).hint)
     if about.kind == "maps" and config.preprocess.output == "native":
-        raise ConfigError(
+        _refuse(
             f"atlas '{atlas}' has maps, of which series are only made in template space",
-            where="configuration",
-            hint="Set 'preprocess: output' to template, or choose an atlas with a label image",
+            "Set 'preprocess: output' to template, or choose an atlas with a label image",
         )
 
 
@@ -153,21 +158,15 @@ def _check_data(config: Config, dataset: Dataset) -> None:
     elif dataset.downloaded or dataset.source == "hcp":
         source_of(dataset).check(dataset, config)
     elif not dataset.path.exists():
-        raise ConfigError(
+        _refuse(
             f"the data of dataset '{dataset.name}' are missing: {dataset.path}",
-            where="configuration",
-            hint=f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
+            f"Set 'path' in the dataset's file (config/datasets/{dataset.name}.yaml)",
         )
     elif dataset.source == "bids_series" and dataset.label and not subjects_table(dataset, config).is_file():
-        raise ConfigError(
+        _refuse(
             f"no table of subjects: {subjects_table(dataset, config)}",
-            where="configuration",
-            hint="Set 'subjects_table' in the dataset's file to participants.tsv of the raw data",
+            "Set 'subjects_table' in the dataset's file to participants.tsv of the raw data",
         )
-
-
-TABLE_OF_SUBJECTS = ("bids", "fmriprep", "series", "bids_series")
-"""Sources whose table of subjects is there before any work."""
 
 
 def check_learning(config: Config, dataset: Dataset) -> None:
@@ -179,10 +178,9 @@ def check_learning(config: Config, dataset: Dataset) -> None:
         There is no label; or the table lacks its column, a class, or enough subjects for the folds.
     """
     if dataset.label is None:
-        raise ConfigError(
+        _refuse(
             f"dataset '{dataset.name}' has no label, so there is nothing to learn",
-            where="configuration",
-            hint="Set 'label' in the dataset's file; the target 'series' (bolt run: participant) needs none",
+            "Set 'label' in the dataset's file; the target 'series' (bolt run: participant) needs none",
         )
     table = subjects_table(dataset, config) if dataset.source in TABLE_OF_SUBJECTS else None
     if table is None or not table.is_file():
@@ -234,7 +232,7 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
         return
     from bolt.atlases.labels import count_rois, load_labels  # which need nibabel; other sources start without it
 
-    table = read_text(dataset.path)
+    table, atlas_dir = read_text(dataset.path), config.paths.atlas_dir
     errors = []
     for name in table["file"].dropna()[:TRIED] if "file" in table else ():
         file = dataset.path.parent / name
@@ -244,23 +242,20 @@ def check_series_files(config: Config, dataset: Dataset) -> None:
             continue  # it alone will be excluded
         for atlas, place in config.atlas_places.items():
             try:
-                check_rois(series, atlas, len(load_labels(place, atlas_dir=config.paths.atlas_dir)), file)
+                check_rois(series, atlas, len(load_labels(place, atlas_dir=atlas_dir)), file)
                 return
             except DataError as error:
                 errors.append((error, series.shape[1]))
     if errors:
         refusal, n_rois = errors[0]
-        atlas_dir = config.paths.atlas_dir
         fitting = [name for name in known_atlases() if count_rois(name, atlas_dir=atlas_dir) == n_rois]
-        if fitting:
-            hint = f"{refusal.hint}. {n_rois} ROIs: {', '.join(fitting)}"
-            raise DataError(refusal.what, where=refusal.where, hint=hint)
-        raise refusal
+        hint = f"{refusal.hint}. {n_rois} ROIs: {', '.join(fitting)}" if fitting else refusal.hint
+        raise DataError(refusal.what, where=refusal.where, hint=hint)
 
 
 def _check_folds(config: Config) -> None:
     """Refuse `folds.run` if it names models or folds that do not exist."""
-    run = config.folds.run
+    run, outer = config.folds.run, config.folds.outer
     if isinstance(run, dict):
         models = {configuration.load_model(name).name for name in config.models}
         if set(run) - models:
@@ -268,41 +263,10 @@ def _check_folds(config: Config) -> None:
             models |= {configuration.load_model(row.model).name for each in experiments for row in each.rows}
         if strangers := sorted(set(run) - models):
             hint = f"Configured, or part of an experiment: {', '.join(sorted(models))}"
-            raise ConfigError(f"folds.run names model '{strangers[0]}'", where="configuration", hint=hint)
+            _refuse(f"folds.run names model '{strangers[0]}'", hint)
     named = [fold for folds in run.values() for fold in folds] if isinstance(run, dict) else run or []
-    unknown_folds = [fold for fold in named if fold not in range(config.folds.outer)]
-    if unknown_folds:
-        raise ConfigError(
-            f"folds.run names fold {unknown_folds[0]}, but there are folds 0 to {config.folds.outer - 1}",
-            where="configuration",
-            hint="Correct the list",
-        )
-
-
-def _check_masked_task(config: Config, dataset: Dataset) -> None:
-    """Refuse a task that is not among those that the dataset's file names."""
-    wanted, known = config.explain.masked_task, list(dict.fromkeys([*(dataset.classes or []), *(dataset.tasks or [])]))
-    if wanted is not None and dataset.tasks is not None and wanted not in known:
-        raise ConfigError(
-            f"explain.masked_task names '{wanted}', which is neither a class nor a task of dataset '{dataset.name}'",
-            where="configuration",
-            hint=f"Known: {', '.join(known)}{nearest(wanted, known)}",
-        )
-
-
-def _check_sanity_fold(config: Config, dataset: Dataset) -> None:
-    """Refuse a fold for the models of the sanity checks in which an explained model is not trained."""
-    asked = config.explain.sanity
-    models = [configuration.load_model(name) for name in config.models] if asked.permuted or asked.controlled else []
-    for model in models:
-        folds = config.folds.of(model.name)
-        if asked.fold is not None and asked.fold not in folds and can_be_explained(model, dataset):
-            raise ConfigError(
-                f"explain.sanity.fold is {asked.fold}, but model '{model.name}' runs folds "
-                f"{', '.join(map(str, folds))}",
-                where="configuration",
-                hint="Name one of them, or null for the first",
-            )
+    if unknown := [fold for fold in named if fold not in range(outer)]:
+        _refuse(f"folds.run names fold {unknown[0]}, but there are folds 0 to {outer - 1}", "Correct the list")
 
 
 def check_download_space(config: Config, dataset: Dataset) -> None:
@@ -317,13 +281,3 @@ def check_download_space(config: Config, dataset: Dataset) -> None:
         source = source_of(dataset)
         what = f"what is still to be downloaded of dataset '{dataset.name}'"
         require_space(source.download_folder(dataset, config), source.download_bytes(dataset, config), what, "work")
-
-
-def _names_of_paths(config: Config) -> Iterator[tuple[str, Path | str]]:
-    """Yield keys, and what of them becomes part of paths and commands."""
-    yield "results", config.paths.results
-    yield "work", config.paths.work
-    yield "dataset", config.dataset_name
-    yield "denoise", Path(config.denoise).stem
-    yield "preprocess: space", config.preprocess.space
-    yield from (("atlases", name) for name in config.atlas_places)

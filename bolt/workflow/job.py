@@ -14,20 +14,20 @@ import pandas as pd
 
 from bolt import config as configuration
 from bolt.cohort.exclusions import refuse_bad_scans
-from bolt.config import ROOT, Config, Dataset, Model
-from bolt.config.layout import Layout, ModelRun
+from bolt.config import ROOT, Model
+from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS, source_of
 from bolt.experiments.entries import experiment_models
 from bolt.io.errors import DataError
 from bolt.io.files import WRITTEN, atomic, read_table, write_json
 from bolt.io.places import folder_of_run
-from bolt.jobs.limits import limits
-from bolt.jobs.outcome import Outcome, repeat_command
-from bolt.jobs.provenance import Inputs, provenance
+from bolt.jobs.outcome import Outcome, limits, repeat_command
+from bolt.jobs.provenance import Inputs, provenance, provenance_path
 
 if TYPE_CHECKING:
     from bolt.atlases.image import Atlas
+    from bolt.series.cache import SeriesCache
 
 log = logging.getLogger("bolt")
 
@@ -42,25 +42,6 @@ def chosen_config(given: Path | None) -> Path:
     return given or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
 
 
-def enter_folder_of_run(options: argparse.Namespace) -> Path:
-    """Go where the relative paths of a command's configuration begin, and return the file (`chosen_config`).
-
-    Parameters
-    ----------
-    options : Namespace
-        Its paths, which begin in the working folder, become absolute if that is another folder.
-    """
-    file = chosen_config(options.config)
-    folder = folder_of_run(file)
-    if folder == Path.cwd():
-        return file
-    for name, value in vars(options).items():
-        if isinstance(value, Path):
-            setattr(options, name, value.absolute())
-    os.chdir(folder)
-    return options.config
-
-
 class Job:
     """What the function of a stage is given.
 
@@ -72,31 +53,24 @@ class Job:
 
     def __init__(self, options: argparse.Namespace) -> None:
         WRITTEN.clear()  # what an earlier job of this process wrote is not this one's
-        self.options = options
-        self.config_file = enter_folder_of_run(options)
-        config = configuration.load_config(self.config_file)
-        dataset = configuration.load_dataset(getattr(options, "dataset", None) or config.dataset)
-        self.study = Study(config, dataset)
+        file = chosen_config(options.config)
+        folder = folder_of_run(file)
+        if folder != Path.cwd():  # go where the relative paths of the configuration begin; those of options begin here
+            file = file.absolute()
+            for name, value in vars(options).items():
+                if isinstance(value, Path):
+                    setattr(options, name, value.absolute())
+            os.chdir(folder)
+        self.options, self.config_file = options, file
+        self.config = configuration.load_config(self.config_file)
+        self.dataset = configuration.load_dataset(getattr(options, "dataset", None) or self.config.dataset)
+        self.study = Study(self.config, self.dataset)
+        self.layout = self.study.layout
 
     @property
     def stage(self) -> str:
         """Return the name of the stage."""
         return str(self.options.stage)
-
-    @property
-    def config(self) -> Config:
-        """Return the configuration."""
-        return self.study.config
-
-    @property
-    def dataset(self) -> Dataset:
-        """Return the configured dataset."""
-        return self.study.dataset
-
-    @property
-    def layout(self) -> Layout:
-        """Return names and places of everything made."""
-        return self.study.layout
 
     @property
     def learns(self) -> bool:
@@ -118,6 +92,12 @@ class Job:
         if name not in known:
             raise DataError(f"no run of model '{name}' is configured", hint=f"Configured: {', '.join(known)}")
         return known[name]
+
+    def require_classes(self) -> list[str]:
+        """Return the classes of the dataset; refuse labels that are numbers."""
+        if self.dataset.classes is None:
+            raise DataError(f"'{self.stage}' needs classes, but the label of this dataset is a number")
+        return self.dataset.classes
 
     @property
     def folds(self) -> list[int]:
@@ -153,6 +133,12 @@ class Job:
             cache=paths.carried_atlases,
         )
 
+    def series_cache(self) -> SeriesCache:
+        """Open the series that the run of a model reads."""
+        from bolt.series.cache import SeriesCache
+
+        return SeriesCache(self.run.cache)
+
     def download_status(self, scan_id: str) -> Path:
         """Return the status file of a scan's download."""
         folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
@@ -180,8 +166,9 @@ class Job:
         outcome.command = repeat_command(output or status, self.layout.config)
         return outcome
 
-    def note(self, place: Path, inputs: Inputs, **facts: Any) -> None:
-        """Write the provenance of a stage over many scans or folds: the last thing such a stage does."""
+    def note(self, result: Path, inputs: Inputs, **facts: Any) -> None:
+        """Write the provenance of a stage's result: the last thing that a stage over many scans or folds does."""
+        place = result if result.name.endswith("provenance.json") else provenance_path(result)
         write_json(provenance([self.config_file, *inputs], place=place, stage=self.stage, **facts), place)
 
     def of_folds(self, done: Sequence[object], outputs: Sequence[Path], work: Callable[[], None]) -> None:

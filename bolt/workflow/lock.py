@@ -22,10 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from bolt.io.disk_space import refuse_full
 from bolt.io.errors import ConfigError
 from bolt.io.files import is_alive
-from bolt.io.resource_errors import explain_shortages
+from bolt.io.resource_errors import explain_shortages, refuse_full
 from bolt.jobs.process import path_of
 from bolt.workflow.snakemake import is_dry_run
 
@@ -36,16 +35,8 @@ JOB = "BOLT_JOB"
 SHARED = "BOLT_SHARED_RUN"
 """Set in the environment of runs of single participants, which may work in one folder at the same time."""
 LOOKING = {"--lint", "--dag", "--rulegraph", "--filegraph", "--summary", "-S", "--detailed-summary", "-D", "--report"}
-LOOKING |= {
-    "--list-conda-envs",
-    "--list",
-    "--list-rules",
-    "-l",
-    "--list-target-rules",
-    "--lt",
-    "--unlock",
-    "--target-jobs",
-}
+LOOKING |= {"--list-conda-envs", "--list", "--list-rules", "-l", "--list-target-rules", "--lt", "--unlock"}
+LOOKING |= {"--target-jobs"}
 """Arguments of a `snakemake` that changes nothing; the last is one job of a run that holds the lock."""
 LOCKLESS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of a file system without locks."""
@@ -141,9 +132,12 @@ def _hold_one(folder: Path, *, shared: bool) -> None:
         atexit.register(_release, path, os.getpid())
         return
     owner = _read(file)
-    if locked is None or (owner and not _is_over(owner, locked)):
+    # on this host the kernel knows whether a noted run has ended; about others nobody can be sure
+    is_over = owner is not None and owner.is_here and (locked or not is_alive(owner.pid))
+    if locked is None or (owner and not is_over):
         file.close()
-        raise ConfigError(_busy(owner), where=folder, hint=_remedy(owner, path, locked))
+        what = f"another run is active here{f': {owner}' if owner else '; it has just begun'}"
+        raise ConfigError(what, where=folder, hint=_remedy(owner, path, locked))
     if owner:
         print(f"bolt: {folder}: resuming after an interrupted run: {owner}", file=sys.stderr)
     file.truncate(0)
@@ -181,15 +175,6 @@ def _read(file: IO[str]) -> Owner | None:
         return Owner(**json.loads(file.read()))
     except (ValueError, TypeError):
         return None
-
-
-def _is_over(owner: Owner, locked: bool) -> bool:
-    """Return whether a noted run has ended: on this host the kernel knows, about others nobody can be sure."""
-    return owner.is_here and (locked or not is_alive(owner.pid))
-
-
-def _busy(owner: Owner | None) -> str:
-    return f"another run is active here: {owner}" if owner else "another run is active here; it has just begun"
 
 
 def _remedy(owner: Owner | None, path: Path, locked: bool | None) -> str:

@@ -12,12 +12,12 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
-from bolt.io.credentials import without_credentials
-from bolt.io.errors import FINAL
+from bolt.io.errors import FINAL, without_credentials
 from bolt.workflow.stages import STAGES
 
 INTERVAL = 60.0
@@ -41,13 +41,12 @@ ENOUGH = 0.02
 """Share of the expected work that must be done before the time left is told from it."""
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """A job that was started or submitted: its rule, what it works on, and the status files it writes."""
 
     rule: str
-    name: str
-    statuses: tuple[str, ...]
+    name: str = ""
+    statuses: tuple[str, ...] = ()
 
 
 @dataclass
@@ -109,28 +108,26 @@ class Progress(logging.Handler):
         self.failed: list[str] = []
         self.begun = clock()
         self._live_line = ""
-        self._reactions: dict[str, Callable[[Any], None]] = {
-            "job_info": self._on_start,
-            "job_finished": self._on_finish,
-            "job_error": self._on_error,
-            "group_error": self._on_group_error,
-            "progress": lambda record: self._recount(record.total),
-        }
 
     # ---- log records -------------------------------------------------------------------------------
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a record, if it is worth it."""
+        """Show a record, if it is worth it; a message that is no progress if it warns, fails or takes long."""
         try:
-            event = str(getattr(record, "event", None) or "")
-            if event in self._reactions:
-                self._reactions[event](record)
-            elif _is_shown(record, event):
+            event, text = str(getattr(record, "event", None) or ""), record.getMessage()
+            react = getattr(self, f"_on_{event}", None) if event else None
+            if record.levelno >= logging.WARNING:
+                shown = not text.startswith(SHOWN_TWICE)
+            else:
+                shown = not event and (record.module in SHOWN_MODULES or text.startswith(SHOWN_STARTS))
+            if react is not None:
+                react(record)
+            elif shown:
                 self._clear()
                 self.default.handle(record)
         except Exception:
             self.handleError(record)
 
-    def _on_start(self, record: Any) -> None:
+    def _on_job_info(self, record: Any) -> None:
         if not record.shellcmd:
             return  # a target, which has no work
         rule = str(record.rule_name)
@@ -138,45 +135,48 @@ class Progress(logging.Handler):
         statuses = tuple(path for path in record.output if path.endswith("status.json"))
         self.jobs[record.jobid] = Started(rule, " ".join(names), statuses)
         if rule not in self.totals:
-            self._recount()
+            self.totals = self.counts()
         if rule not in self.stages:
             self.stages[rule] = StageProgress(self.clock())
             if not self.live and self.seconds(rule) >= INTERVAL:
                 self._write_stage(rule)
         self._draw(rule)
 
-    def _on_finish(self, record: Any) -> None:
-        job = self.jobs.pop(record.job_id, None) or self._unannounced(record)
-        if job is None:
-            return
-        self._show_failures(job)
-        stage = self.stages.setdefault(job.rule, StageProgress(self.begun))
-        stage.done += 1
-        is_over = stage.done == self.totals.get(job.rule, 0)
-        if is_over or (not self.live and self.clock() - max(stage.written, stage.begun) >= INTERVAL):
+    def _on_progress(self, record: Any) -> None:
+        """Count the jobs again where their number has changed: the index adds those of all scans."""
+        if record.total != self.n_planned:
+            self.totals, self.n_planned = self.counts(), record.total
+
+    def _on_job_finished(self, record: Any) -> None:
+        job = self.jobs.pop(record.job_id, None)
+        if job is None:  # nothing was said of its start, as with SLURM: its rule alone is known
+            named = re.search(r"\(Rule: (\w+)\)", record.getMessage())
+            if not named or named[1] not in self.totals:
+                return  # a target
+            job = Started(named[1])
+        for path in map(Path, job.statuses):  # a scan or fold may have failed although its job ended well
+            status: Any = None
+            with suppress(OSError, ValueError):
+                status = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(status, dict) and status.get("state") == "failed":
+                stage = STAGES.get(str(status.get("stage")))
+                if stage is None or job.rule in stage.rules:  # else it failed in an earlier stage
+                    self.failed.append(f"{job.rule} {job.name}")
+                    reason = status.get("reason", "")
+                    self._write(f"{_now()}  {self.failed[-1]}: failed: {reason}\n  its status: {path}")
+        stage_progress = self.stages.setdefault(job.rule, StageProgress(self.begun))
+        stage_progress.done += 1
+        is_over = stage_progress.done == self.totals.get(job.rule, 0)
+        since = self.clock() - max(stage_progress.written, stage_progress.begun)
+        if is_over or (not self.live and since >= INTERVAL):
             self._write_stage(job.rule)
         self._draw(job.rule)
 
-    def _unannounced(self, record: Any) -> Started | None:
-        """Return a job of whose start nothing was said, as with SLURM: its rule alone; None for a target."""
-        named = re.search(r"\(Rule: (\w+)\)", record.getMessage())
-        return Started(named[1], "", ()) if named and named[1] in self.totals else None
-
-    def _show_failures(self, job: Started) -> None:
-        """Show the reason of a scan or fold that failed in this job, although that ended well."""
-        for path in job.statuses:
-            status = _read_status(Path(path))
-            stage = STAGES.get(str(status.get("stage")))
-            is_passed_on = stage is not None and job.rule not in stage.rules  # it failed in an earlier stage
-            if status.get("state") == "failed" and not is_passed_on:
-                self.failed.append(f"{job.rule} {job.name}")
-                self._write(f"{_now()}  {self.failed[-1]}: failed: {status.get('reason', '')}\n  its status: {path}")
-
-    def _on_error(self, record: Any) -> None:
+    def _on_job_error(self, record: Any) -> None:
         """Show at once which job failed, where its log is, and how that ends."""
         if not record.shellcmd:
             return
-        job = self.jobs.get(record.jobid) or Started(str(record.rule_name), "", ())
+        job = self.jobs.get(record.jobid) or Started(str(record.rule_name))
         name = f"{job.rule} {job.name}".strip()
         self.attempts[record.jobid] += 1
         is_final = any(FINAL in _tail(Path(path), 1) for path in record.log or ())
@@ -202,8 +202,7 @@ class Progress(logging.Handler):
     # ---- lines -------------------------------------------------------------------------------------
     def announce(self, place: Path, where: str, logs: Iterable[str]) -> None:
         """Write how many jobs there are, and where results and the full log are, as the run starts."""
-        self._recount()
-        self.begun = self.clock()
+        self.totals, self.begun = self.counts(), self.clock()
         n = sum(self.totals.values())
         self._write(f"BolT: {n} job{'s' * (n != 1)} {where}; results in {place}")
         self._write("".join(f"Full log: {log}" for log in logs))
@@ -212,47 +211,32 @@ class Progress(logging.Handler):
         """Write the last lines of a run: how long it took and what failed, some more, and where the full log is."""
         done = sum(stage.done for stage in self.stages.values())
         self._write(f"{_now()}  {done} job{'s' * (done != 1)} done in {duration(self.clock() - self.begun)}")
-        for name in self.failed[:LISTED]:
-            self._write(f"  failed: {name}")
-        if len(self.failed) > LISTED:
-            self._write(f"  failed: {len(self.failed) - LISTED} more")
-        for line in lines:
+        more = [f"{len(self.failed) - LISTED} more"] if len(self.failed) > LISTED else []
+        failed = [f"  failed: {name}" for name in [*self.failed[:LISTED], *more]]
+        for line in [*failed, *lines, "".join(f"Full log: {log}" for log in logs)]:
             self._write(line)
-        self._write("".join(f"Full log: {log}" for log in logs))
         self.live = False
 
-    def _recount(self, n_planned: int | None = None) -> None:
-        """Count the jobs again where their number has changed: the index adds those of all scans."""
-        if n_planned is None or n_planned != self.n_planned:
-            self.totals = self.counts()
-            self.n_planned = self.n_planned if n_planned is None else n_planned
-
     def _write_stage(self, rule: str) -> None:
+        self.stages[rule].written = self.clock()
+        self._write(f"{_now()}  {'   '.join(self._texts(rule))}")
+
+    def _texts(self, rule: str) -> tuple[str, str]:
+        """Return jobs and time of a stage, and of the run: what is done took as long as its share of the cost."""
         stage = self.stages[rule]
-        stage.written = self.clock()
-        self._write(f"{_now()}  {self._stage_text(rule)}   {self._run_text()}")
-
-    def _stage_text(self, rule: str) -> str:
-        stage, total = self.stages[rule], max(self.totals.get(rule, 0), self.stages[rule].done)
-        spent = self.clock() - stage.begun
-        if stage.done == total:
+        n, spent = max(self.totals.get(rule, 0), stage.done), self.clock() - stage.begun
+        if stage.done == n:
             ends = f"in {duration(spent)}"
-        elif stage.done:
-            ends = f"about {duration(spent / stage.done * (total - stage.done))} left"
         else:
-            ends = "started"
-        return f"{rule:18} {stage.done:>5} of {total:<5} {ends:20}"
-
-    def _run_text(self) -> str:
-        """Return jobs and time of the whole run: what is done so far took as long as its share of the expected cost."""
-        done = {rule: stage.done for rule, stage in self.stages.items()}
-        total = {rule: max(n, done.get(rule, 0)) for rule, n in self.totals.items()}
-        spent = sum(n * (self.seconds(rule) or COSTLESS) for rule, n in done.items())
-        remaining = sum((n - done.get(rule, 0)) * (self.seconds(rule) or COSTLESS) for rule, n in total.items())
-        left = (self.clock() - self.begun) * remaining / spent if spent else 0.0
-        text = f"run: {sum(done.values())} of {sum(total.values())} jobs"
-        is_known = remaining and spent >= ENOUGH * (spent + remaining)
-        return f"{text}, about {duration(left)} left" if is_known else text
+            ends = f"about {duration(spent / stage.done * (n - stage.done))} left" if stage.done else "started"
+        done = {name: one.done for name, one in self.stages.items()}
+        total = {name: max(planned, done.get(name, 0)) for name, planned in self.totals.items()}
+        cost = sum(jobs * (self.seconds(name) or COSTLESS) for name, jobs in done.items())
+        left = sum((jobs - done.get(name, 0)) * (self.seconds(name) or COSTLESS) for name, jobs in total.items())
+        run = f"run: {sum(done.values())} of {sum(total.values())} jobs"
+        if left and cost and cost >= ENOUGH * (cost + left):
+            run += f", about {duration((self.clock() - self.begun) * left / cost)} left"
+        return f"{rule:18} {stage.done:>5} of {n:<5} {ends:20}", run
 
     def _write(self, text: str) -> None:
         """Write lines; secrets in them are masked."""
@@ -265,7 +249,7 @@ class Progress(logging.Handler):
         """Rewrite the last line of a terminal."""
         if self.live:
             width = shutil.get_terminal_size().columns - 1
-            words = f"{_now()}  {self._stage_text(rule)}; {self._run_text()}".split()
+            words = f"{_now()}  {'; '.join(self._texts(rule))}".split()
             self._live_line = " ".join(words).replace(" ;", ";")[:width]
             self.stream.write(f"\r\033[K{self._live_line}")
             self.stream.flush()
@@ -289,21 +273,6 @@ def duration(seconds: float) -> str:
 
 def _now() -> str:
     return time.strftime("%H:%M:%S")
-
-
-def _is_shown(record: logging.LogRecord, event: str) -> bool:
-    """Return whether a message that is no progress is shown: what warns, fails or takes long without a job."""
-    if record.levelno >= logging.WARNING:
-        return not record.getMessage().startswith(SHOWN_TWICE)
-    return not event and (record.module in SHOWN_MODULES or record.getMessage().startswith(SHOWN_STARTS))
-
-
-def _read_status(path: Path) -> dict[str, Any]:
-    try:
-        status = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def _tail(path: Path, n_lines: int) -> list[str]:

@@ -13,18 +13,10 @@ import yaml
 from bolt import config as configuration
 from bolt.config import Config, Model
 from bolt.config.layout import ModelRun
-from bolt.config.study import Study
+from bolt.config.study import Study, paper_dataset, paper_table
 from bolt.datasets.spaces import use_space_of_images
 from bolt.experiments.checks import check_experiment_names
-from bolt.experiments.entries import (
-    EXPLAINED_BY,
-    available,
-    entries,
-    paper_dataset,
-    paper_table,
-    rows_of,
-    trained_models,
-)
+from bolt.experiments.entries import EXPLAINED_BY, available, entries, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained
 from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
 from bolt.io.files import read_json, sha256, write_text
@@ -54,7 +46,7 @@ OTHER_LABEL = (
 MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
 
-InputFunction = Callable[[Any], list[Path] | Path]
+InputFunction = Callable[[Any], list[Path]]
 
 
 class Run(ScanFiles):
@@ -253,31 +245,26 @@ class Run(ScanFiles):
         """Return the run of a model that the wildcards of a rule name."""
         return self.layout.run(wildcards.atlas, wildcards.model, wildcards.seed, wildcards.get("variant"))
 
-    def every_fold(self, name: str) -> Callable[[Any], list[Path]]:
+    def every_fold(self, name: str) -> InputFunction:
         """Return an input function: a file of every fold of the run."""
-
-        def files(wildcards: Any) -> list[Path]:
-            return [self.run_of(wildcards).fold(fold) / name for fold in self.folds_of(wildcards.model)]
-
-        return files
+        return lambda wildcards: [self.run_of(wildcards).fold(fold) / name for fold in self.folds_of(wildcards.model)]
 
     def every_inner_fold(self, name: str) -> InputFunction:
         """Return an input function: a file of every inner model of the fold."""
-
-        def files(wildcards: Any) -> list[Path]:
-            folder = self.run_of(wildcards).inner(wildcards.fold)
-            return [folder / f"fold-{inner}" / name for inner in range(self.config.explain.inner_folds)]
-
-        return files
+        folds = [f"fold-{inner}" for inner in range(self.config.explain.inner_folds)]
+        return lambda wildcards: [self.run_of(wildcards).inner(wildcards.fold) / fold / name for fold in folds]
 
     def every_seed(self, name: str) -> InputFunction:
         """Return an input function: a file of the explanation of every seed of the run."""
+        configured = set(map(str, self.config.seeds))
+        return lambda wildcards: [
+            self.run_of(wildcards).with_seed(seed).explanation / name for seed in sorted({*configured, wildcards.seed})
+        ]
 
-        def files(wildcards: Any) -> list[Path]:
-            seeds = sorted({*map(str, self.config.seeds), wildcards.seed})
-            return [self.run_of(wildcards).with_seed(seed).explanation / name for seed in seeds]
-
-        return files
+    def compared_fold(self, name: str) -> Callable[[Any], Path]:
+        """Return an input function: a file of the fold that permuted labels and another seed are compared with."""
+        fold_of = self.config.explain.sanity.fold_of
+        return lambda wildcards: self.run_of(wildcards).fold(fold_of(self.folds_of(wildcards.model))) / name
 
     def inner_importance(self, wildcards: Any) -> list[Path]:
         """Return the importance of training scans under inner models, of every fold; none without inner folds."""
@@ -300,15 +287,6 @@ class Run(ScanFiles):
         folders = self.run_of(wildcards).trained_again(self.folds_of(wildcards.model), self.config.seeds)
         names = ("status.json", "checkpoint.safetensors")
         return [folder / name for folder in folders for name in names] if asked else []
-
-    def compared_fold(self, name: str) -> InputFunction:
-        """Return an input function: a file of the fold that permuted labels and another seed are compared with."""
-
-        def file(wildcards: Any) -> Path:
-            fold = self.config.explain.sanity.fold_of(self.folds_of(wildcards.model))
-            return self.run_of(wildcards).fold(fold) / name
-
-        return file
 
     # ---- files of all configured runs ----------------------------------------------------------
     def caches(self) -> list[Path]:

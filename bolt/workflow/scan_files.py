@@ -12,8 +12,8 @@ from bolt.cohort.quality import is_judged
 from bolt.config import Config, Dataset
 from bolt.config.layout import Layout, folder_of
 from bolt.datasets import TEXT_COLUMNS, own_tables, source_of, subjects_table, t1w_images
+from bolt.io.bids import metadata_of
 from bolt.io.files import read_table
-from bolt.io.sidecars import metadata_of
 from bolt.workflow.snakemake import joined
 
 

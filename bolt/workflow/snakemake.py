@@ -1,4 +1,7 @@
-"""Everything that is asked of Snakemake's own objects beyond its language; checked against Snakemake 9.27.1."""
+"""What is asked of Snakemake's own objects beyond its language, and of the machine or cluster that runs the jobs.
+
+Checked against Snakemake 9.27.1.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, suppress
 from functools import lru_cache
 from io import StringIO
@@ -35,6 +39,8 @@ def plan_quickly() -> None:
 
 INTERRUPTED = threading.Event()
 """Set by Ctrl-C; a run that finishes all the same clears it."""
+SHARE_ONE = 2
+"""Trainings of one GPU at a time: more would compete for its memory."""
 
 
 def announce_interruption() -> None:
@@ -187,3 +193,51 @@ def joined(workflow: Any, name: str, place: str, position: int) -> str:
 def is_dry_run(arguments: list[str]) -> bool:
     """Return whether the `snakemake` command asks for a dry run."""
     return any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run", argument) for argument in arguments)
+
+
+def trainings_at_once(device: str, devices: Path = Path("/dev")) -> int | None:
+    """Return how many trainings may run at once on this machine; None: as many as there are cores.
+
+    It is asked without torch, whose import takes seconds.
+
+    Parameters
+    ----------
+    device : {"auto", "cpu", "cuda"}
+        The configured one.
+    devices : Path
+        Folder of device files.
+    """
+    gpus = len(list(devices.glob("nvidia[0-9]*")))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus and visible is not None:  # numbers or names; those of parts of a GPU, too
+        gpus = sum(name.strip() not in ("", "-1") for name in visible.split(","))
+    return SHARE_ONE * gpus if gpus and device != "cpu" else None
+
+
+def cancel_at_exit(logs: Iterable[str]) -> None:
+    """Cancel, when this process ends, what a run has left in SLURM's queue.
+
+    The executor cancels the jobs of a run that is stopped, except those whose state it is querying or that it is about
+    to submit. It has finished both when the process ends.
+
+    Parameters
+    ----------
+    logs : iterable of str
+        Snakemake's log files of this run, in which the executor names all its jobs. Nothing happens if they show no
+        SLURM run.
+    """
+    named = r"^SLURM run ID: (\S+)$"
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in map(Path, logs) if path.is_file())
+    found = next(filter(None, (re.search(named, text, re.MULTILINE) for text in texts)), None)
+    if found is not None:
+        atexit.register(_cancel, found[1])
+
+
+def _cancel(name: str) -> None:
+    try:
+        done = subprocess.run(["scancel", "--name", name], capture_output=True, text=True, check=False, timeout=60)
+        trouble = done.stderr.strip() if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        trouble = str(error)
+    if trouble:
+        print(f"bolt: jobs may be left in the queue ({trouble}). Cancel them: scancel --name {name}", file=sys.stderr)

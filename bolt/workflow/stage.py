@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.plan import Plan
-
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
@@ -69,7 +67,7 @@ class Stage:
     settings : callable
         What the stage reads of a study's configuration; runs it again when it changes.
     jobs : mapping
-        Number of jobs of a plan, for each rule (or kind of job) that the dry-run estimate counts.
+        Functions that return the number of jobs of a `bolt.workflow.estimate.Plan`, for each rule (or kind of job).
     costs : mapping
         `Cost` of the same.
     memory_mb, minutes : int, optional
@@ -87,17 +85,17 @@ class Stage:
     help: str
     work: Callable[[Job], None]
     rules: tuple[str, ...]
-    keys: tuple[str, ...]
-    options: Callable[[ArgumentParser], None] | None
-    code: tuple[str, ...] | Callable[[Study], tuple[str, ...]]
-    settings: Callable[[Study], Any]
-    jobs: Mapping[str, Callable[[Plan], int]]
+    jobs: Mapping[str, Callable[[Any], int]]
     costs: Mapping[str, Cost]
-    memory_mb: int | None
-    minutes: int | None
-    trains: bool
-    applies: bool
-    guarded: bool
+    keys: tuple[str, ...] = ()
+    options: Callable[[ArgumentParser], None] | None = None
+    code: tuple[str, ...] | Callable[[Study], tuple[str, ...]] = ()
+    settings: Callable[[Study], Any] = lambda study: None
+    memory_mb: int | None = None
+    minutes: int | None = None
+    trains: bool = False
+    applies: bool = False
+    guarded: bool = False
 
     def modules(self, study: Study) -> tuple[str, ...]:
         """Return the modules whose code the stage runs."""
@@ -113,17 +111,9 @@ def stage(
     *,
     command: str | None = None,
     rules: tuple[str, ...] | None = None,
-    keys: tuple[str, ...] = (),
-    options: Callable[[ArgumentParser], None] | None = None,
-    code: tuple[str, ...] | Callable[[Study], tuple[str, ...]] = (),
-    settings: Callable[[Study], Any] = lambda study: None,
-    jobs: Callable[[Plan], int] | Mapping[str, Callable[[Plan], int]] = lambda plan: 0,
+    jobs: Callable[[Any], int] | Mapping[str, Callable[[Any], int]] = lambda plan: 0,
     cost: Cost | Mapping[str, Cost] | None = None,
-    memory_mb: int | None = None,
-    minutes: int | None = None,
-    trains: bool = False,
-    applies: bool = False,
-    guarded: bool = False,
+    **more: Any,
 ) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
     """Declare the decorated function to be a stage; the arguments are the attributes of `Stage`."""
 
@@ -137,17 +127,9 @@ def stage(
             help=help,
             work=work,
             rules=named,
-            keys=keys,
-            options=options,
-            code=code,
-            settings=settings,
             jobs=jobs if isinstance(jobs, Mapping) else {first: jobs},
             costs=cost if isinstance(cost, Mapping) else {first: cost or Cost(0.0)},
-            memory_mb=memory_mb,
-            minutes=minutes,
-            trains=trains,
-            applies=applies,
-            guarded=guarded,
+            **more,
         )
         return work
 

@@ -9,15 +9,13 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from bolt.config import Model, Row
 from bolt.config.own_files import with_own_files
 from bolt.experiments.checks import check_choices, check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
-from bolt.io.extras import name_extra
 from bolt.io.files import read_yaml
+from bolt.io.packages import name_extra
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path, use_writable_folders
-from bolt.jobs.limits import LIMITED
-from bolt.jobs.outcome import ATTEMPTS
+from bolt.jobs.outcome import ATTEMPTS, LIMITED
 from bolt.training.tuning.space import check_search
 from bolt.workflow.checks import carried_atlases, check_download_space, check_learning, check_names, check_series_files
 from bolt.workflow.job import PREPARES
@@ -52,23 +50,25 @@ def start(
     """
     try:
         with name_extra():
-            return _started(raw, configfiles, targets, checked)
+            run, notes = read_run(raw, configfiles, targets)
+            use_writable_folders(run.layout.work)
+            if checked:
+                return run
+            for note in (*notes, *run.notes, *carried_atlases(run.study)):
+                print(note, file=sys.stderr)
+            for check in checks(run):
+                check()
+            # the rows of the experiments that are asked for, by target or by file
+            folder = run.layout.paper.absolute()
+            names = {Path(target).stem if folder in Path(target).absolute().parents else target for target in targets}
+            asked = names.union(*(run.asked(target) for target in ("paper", "extras") if target in names))
+            rows = [row for name, listed in run.experiment_rows.items() if name in asked for row in listed]
+            if found := check_choices(run.config, rows):
+                print(found, file=sys.stderr)
+            return run
     except BoltError as error:
         sys.tracebacklimit = 0
         raise SystemExit(f"bolt: {error}") from None
-
-
-def _started(raw: dict[str, Any], configfiles: Sequence[str | Path], targets: Collection[str], checked: bool) -> Run:
-    run, notes = read_run(raw, configfiles, targets)
-    use_writable_folders(run.layout.work)
-    if not checked:
-        for note in (*notes, *run.notes, *carried_atlases(run.study)):
-            print(note, file=sys.stderr)
-        for check in checks(run):
-            check()
-        if note := check_choices(run.config, _rows_asked_for(run, targets)):
-            print(note, file=sys.stderr)
-    return run
 
 
 def read_run(
@@ -79,58 +79,42 @@ def read_run(
         read_yaml(file)  # Snakemake, which has read them, keeps the last of two values
     raw, notes = with_own_files(raw, configfiles)
     run = Run(raw)
-    run.learns = not _prepares(run, targets)
-    return run, notes
-
-
-def _prepares(run: Run, targets: Collection[str]) -> bool:
-    """Return whether nothing is learned: only targets before the folds are asked for, or there is no label."""
     results = run.layout.results.absolute()
-
-    def name(target: str) -> str:
+    asked = set()
+    for target in targets:
         path = Path(target).absolute()
-        return path.relative_to(results).parts[0].split(".")[0] if results in path.parents else target
-
-    return PREPARING.issuperset(map(name, targets)) if targets else run.dataset.label is None
-
-
-def _rows_asked_for(run: Run, targets: Collection[str]) -> list[tuple[Row, Model]]:
-    """Return the rows of the experiments that the command line asks for, by target or by file."""
-    folder = run.layout.paper.absolute()
-    names = {Path(target).stem if folder in Path(target).absolute().parents else target for target in targets}
-    asked = names.union(*(run.asked(target) for target in ("paper", "extras") if target in names))
-    return [row for name, rows in run.experiment_rows.items() if name in asked for row in rows]
+        asked.add(path.relative_to(results).parts[0].split(".")[0] if results in path.parents else target)
+    run.learns = not PREPARING.issuperset(asked) if targets else run.dataset.label is not None
+    return run, notes
 
 
 def checks(run: Run) -> list[Callable[[], object]]:
     """Return what refuses a run before any work, in the order of the checks; each raises a `BoltError`."""
     config, dataset = run.config, run.dataset
+
+    def check_experiments() -> None:
+        for name, experiment in run.experiments.items():
+            check_experiment(experiment, run.experiment_rows[name])
+            if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
+                print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
+
+    def check_download() -> None:
+        try:
+            check_download_space(config, dataset)
+        except ConfigError as error:
+            if not is_dry_run(sys.argv):
+                raise
+            print(f"Warning: {error}", file=sys.stderr)
+
     always: list[Callable[[], object]] = [
         lambda: check_names(config, dataset),
         lambda: check_series_files(config, dataset),
         lambda: check_search(config),
-        lambda: _check_experiments(run),
-        lambda: _check_download_space(run),
+        check_experiments,
+        check_download,
         run.check_results,
     ]
     return [*always, lambda: check_learning(config, dataset)] if run.learns else always
-
-
-def _check_experiments(run: Run) -> None:
-    for name, experiment in run.experiments.items():
-        check_experiment(experiment, run.experiment_rows[name])
-        if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
-            print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
-
-
-def _check_download_space(run: Run) -> None:
-    """Refuse downloads that the disk cannot hold; in a dry run, warn."""
-    try:
-        check_download_space(run.config, run.dataset)
-    except ConfigError as error:
-        if not is_dry_run(sys.argv):
-            raise
-        print(f"Warning: {error}", file=sys.stderr)
 
 
 def shell_prefix(work: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.config import Config, Dataset
 from bolt.config.study import Study
-from bolt.io.bids_names import files_of_subjects
+from bolt.io.bids import files_of_subjects
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_text, sha256
 from bolt.io.places import PACKAGE

@@ -8,7 +8,7 @@ from bolt.atlases.description import describe_atlas
 from bolt.atlases.image import load_atlas
 from bolt.atlases.labels import load_labels
 from bolt.config import Config
-from bolt.io.bids_names import atlas_name, table_of
+from bolt.io.bids import atlas_name, table_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import sha256, write_json
 from tests.shared import shared_data

@@ -7,10 +7,9 @@ import pytest
 from nilearn.image import resample_to_img
 from scipy.ndimage import gaussian_filter
 
-from bolt.atlases import spaces, staging
-from bolt.atlases.description import FETCH, describe_atlas
+from bolt.atlases import description, staging
+from bolt.atlases.description import FETCH, describe_atlas, serves, transform_name
 from bolt.atlases.image import load_atlas
-from bolt.atlases.spaces import serves, transform_name
 from bolt.atlases.transforms import read_composite, resample_labels
 from bolt.config import Config
 from bolt.io.errors import ConfigError, DataError
@@ -44,7 +43,7 @@ def write_transform(path, seed=0):
 def transform(home, monkeypatch):
     """The transform between the two MNI spaces, another than TemplateFlow's."""
     path = write_transform(home / transform_name(SIX, NINE))
-    monkeypatch.setitem(spaces.MD5, (SIX, NINE), spaces.md5(path))
+    monkeypatch.setitem(description.MD5, (SIX, NINE), description.md5(path))
     return path
 
 
@@ -212,7 +211,7 @@ def test_a_lost_roi_is_an_error(tmp_path, transform):
 
 def test_a_transform_is_staged_into_the_home(tmp_path, home, monkeypatch):
     path = write_transform(tmp_path / "site" / transform_name(SIX, NINE))
-    monkeypatch.setitem(spaces.MD5, (SIX, NINE), spaces.md5(path))
+    monkeypatch.setitem(description.MD5, (SIX, NINE), description.md5(path))
     monkeypatch.setattr(staging, "TEMPLATEFLOW", (tmp_path / "site").as_uri())
     placeholder = home / transform_name(SIX, NINE)
     placeholder.parent.mkdir(parents=True)
@@ -221,6 +220,6 @@ def test_a_transform_is_staged_into_the_home(tmp_path, home, monkeypatch):
     staging.stage_atlases(config, NINE)
     assert sha256(placeholder) == sha256(path) and len(list(config.paths.carried_atlases.iterdir())) == 2
     placeholder.unlink()
-    monkeypatch.setitem(spaces.MD5, (SIX, NINE), "0" * 32)
+    monkeypatch.setitem(description.MD5, (SIX, NINE), "0" * 32)
     with pytest.raises(DataError, match="not TemplateFlow's transform"):
         staging.stage_atlases(config, NINE)

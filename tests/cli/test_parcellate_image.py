@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from nilearn.maskers import NiftiLabelsMasker
 
-from bolt.atlases.description import md5
-from bolt.atlases.spaces import MD5, transform_name
+from bolt.atlases.description import MD5, md5, transform_name
 from bolt.atlases.transforms import read_composite, resample_labels
 from bolt.cli.main import main
 from bolt.cli.parcellate_image import series_places

@@ -17,8 +17,7 @@ import pytest
 from bolt.cli import init as init_module
 from bolt.cli import run_app
 from bolt.cli.main import main
-from bolt.cli.new_study import columns_of, name_of, source_of_folder
-from bolt.cli.wishes import read_filter
+from bolt.cli.new_study import columns_of, name_of, read_filter, source_of_folder
 from bolt.config import ROOT, load_config, load_dataset
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
@@ -140,7 +139,7 @@ FILTER = {
 
 
 def test_options_become_keys(bids, tmp_path, called, monkeypatch):
-    monkeypatch.setattr("bolt.cli.run_app.show", lambda *_, **__: 0)  # what is missing is tested below
+    monkeypatch.setattr("bolt.workflow.readiness.show", lambda *_, **__: 0)  # what is missing is tested below
     (tmp_path / "filter.json").write_text(json.dumps(FILTER))
     options = ["--bids-filter-file", tmp_path / "filter.json", "--space", "MNI152NLin2009cAsym", "--denoise", "24p"]
     options += ["--seed", 1, 2, "--folds", 3, "--model", "svm", "--device", "cpu", "-w", tmp_path / "w"]
@@ -160,7 +159,9 @@ def test_options_become_keys(bids, tmp_path, called, monkeypatch):
     assert Path(after("--workflow-profile", command)).samefile(ROOT / "workflow/profiles/slurm")
 
 
-def test_a_dry_run_names_what_is_missing(bids, tmp_path, called, capsys):
+def test_a_dry_run_names_what_is_missing(bids, tmp_path, called, capsys, monkeypatch):
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "nothing"))
+    monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
     options = ["group", "--label", "diagnosis", "--atlas", "schaefer400", "--dry-run"]
     assert run(bids, tmp_path / "out", *options) == 2 and not called
     printed = capsys.readouterr()

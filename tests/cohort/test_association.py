@@ -146,7 +146,7 @@ def test_what_is_constant_within_persons_is_the_same_in_all_classes():
     # site confounded with the task: not constant, and not overlooked
     scanners = scans.assign(site=np.where(scans["label"] == "WM", "new", "old"))
     table = compare(scanners, TASKS).set_index("measure")
-    assert table.loc["Site", "verdict"] == "differs" and table.loc["Site", "p"] < 0.001
+    assert table.loc["Site", "verdict"] == "differs" and table.loc["Site", "p"] <= 0.001
 
 
 def test_words_do_not_deny_a_plain_imbalance():
@@ -183,16 +183,15 @@ def test_numbers_as_labels_have_the_same_three_verdicts():
     assert "may be associated with the label" in few.loc["Age", "words"]
 
 
-def test_intervals_hold_the_true_effect(monkeypatch):
-    """Of 100 samples about 95; d = 0.5 is a rank-biserial correlation of 0.28."""
-    monkeypatch.setattr("bolt.cohort.association.N_BOOTSTRAPS", 199)
+def test_intervals_hold_the_true_effect():
+    """Of 60 samples about 57; d = 0.5 is a rank-biserial correlation of 0.28."""
     held = 0
-    for seed in range(100):
+    for seed in range(60):
         random = np.random.default_rng(seed)
         groups = np.eye(2)[np.arange(80) % 2]
         found = compare_families(groups, random.normal(size=80) + 0.5 * groups[:, 1], np.arange(80), seed)
         held += found.low < 0.2763 < found.high
-    assert 89 <= held <= 99
+    assert 53 <= held <= 59
 
 
 def test_a_task_that_differs_is_never_similar():

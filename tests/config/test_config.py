@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, parse
-from bolt.config.costs import FILE, load_costs
+from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, load_costs, parse
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.models import Fidelity, told_apart
 from bolt.io.errors import ConfigError
@@ -128,7 +127,10 @@ def test_every_file_names_its_schema_for_editors(tmp_path):
         assert configuration.schema_line(kind, path) == f"# yaml-language-server: $schema={value}\n", path
     elsewhere = configuration.schema_line("config", tmp_path / "mine.yaml")
     assert elsewhere == f"# yaml-language-server: $schema={ROOT}/config/schemas/config.json\n"
-    assert load_costs().megabytes_per_scan.raw == yaml.safe_load(FILE.read_text())["megabytes_per_scan"]["raw"]
+    assert (
+        load_costs().megabytes_per_scan.raw
+        == yaml.safe_load((ROOT / "config/costs.yaml").read_text())["megabytes_per_scan"]["raw"]
+    )
 
 
 def test_the_configuration_that_a_run_writes_names_its_schema(tmp_path, monkeypatch):
@@ -154,7 +156,7 @@ def test_a_dataset_is_named_so_that_its_results_stay_in_their_folder(tmp_path, n
 
 def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bolt.training.tuning.objective.Objective", lambda *arguments: None)
+    monkeypatch.setattr("bolt.training.tuning.search.Objective", lambda *arguments: None)
     monkeypatch.setattr("bolt.training.tuning.search.search_fold", lambda *arguments, **__: None)
     chosen = "# found\nname: chosen\nmodel: bolt\n"
     monkeypatch.setattr("bolt.training.tuning.choice.write_choice", lambda *arguments: write_text(chosen, arguments[3]))

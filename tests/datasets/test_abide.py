@@ -205,7 +205,7 @@ def test_disk_space_is_checked_for_pending_downloads(tmp_path, config, monkeypat
     there.parent.mkdir(parents=True)
     there.touch()
     assert abide.download_bytes(dataset(images), config) == pytest.approx(200e6)
-    monkeypatch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 150e6)
+    monkeypatch.setattr("bolt.io.resource_errors.free_bytes", lambda folder: 150e6)
     with pytest.raises(ConfigError, match=r"abide1/downloads/.*'abide1' needs 0\.2 GB, 0\.1 GB are free"):
         check_download_space(config, dataset(images))
     check_download_space(config, dataset())
@@ -234,7 +234,7 @@ def test_settings_that_do_not_fit_together_are_refused(config, about, change, wo
 
 
 def test_a_run_without_disk_space_only_allows_a_dry_run(config, monkeypatch, capsys):
-    monkeypatch.setattr("bolt.io.disk_space.free_bytes", lambda folder: 1e6)
+    monkeypatch.setattr("bolt.io.resource_errors.free_bytes", lambda folder: 1e6)
     raw = config.model_dump(mode="json") | {"dataset": "abide1_images", "atlases": ["schaefer400"]}
     with pytest.raises(SystemExit, match=r"abide1_images/downloads.* needs 87\.1 GB, 1\.0 MB are free"):
         start(raw)

@@ -67,20 +67,14 @@ def test_a_folder_that_is_absent_or_not_bids_or_without_scans(tmp_path):
         index(CONFIG, dataset(tmp_path))
 
 
-def test_only_subjects_without_t1w_or_bold_are_excluded(bids):
-    shutil.rmtree(bids / "sub-03" / "anat")
-    shutil.rmtree(bids / "sub-04" / "func")
-    assert reasons(bids).to_dict() == {
-        "sub-03_task-rest": "the subject has no T1w image",
-        "sub-04": "the subject has no BOLD image",
-    }
-
-
-def test_an_image_that_is_not_compressed_excludes_its_scan(bids):
+def test_only_scans_with_something_wrong_are_excluded(bids):
     path = bold_path(bids, "sub-02")
     path.write_bytes(gzip.decompress(path.read_bytes()))
-    excluded = reasons(bids)
-    assert list(excluded.index) == ["sub-02_task-rest"] and "gzip" in excluded.iloc[0]
+    shutil.rmtree(bids / "sub-03" / "anat")
+    shutil.rmtree(bids / "sub-04" / "func")
+    excluded = reasons(bids).to_dict()
+    assert "gzip" in excluded.pop("sub-02_task-rest")
+    assert excluded == {"sub-03_task-rest": "the subject has no T1w image", "sub-04": "the subject has no BOLD image"}
 
 
 def rewrite(bids, change):
@@ -94,13 +88,6 @@ def test_duplicate_subjects_are_refused(bids):
         index(CONFIG, dataset(bids))
 
 
-def test_filters_select_scans(bids):
-    add_scan(bids, "sub-01", "task-nback_run-02")
-    assert len(index(CONFIG, dataset(bids))) == 9
-    assert len(index(CONFIG, dataset(bids, tasks=["rest"]))) == 8
-    assert index(CONFIG, dataset(bids, runs=["2"])).scan_id.tolist() == ["sub-01_task-nback_run-02"]
-
-
 def add_scan(bids, subject, entities, session=None):
     """Add a copy of a subject's scan with other entities, perhaps in a folder of a session."""
     source = bold_path(bids, subject)
@@ -110,15 +97,17 @@ def add_scan(bids, subject, entities, session=None):
         shutil.copy(source.with_name(f"{subject}_task-rest_{name}"), func / f"{subject}_{entities}_{name}")
 
 
-def test_sessions_are_selected_and_share_a_group(bids):
+def test_tasks_runs_and_sessions_are_selected_and_share_a_group(bids):
+    add_scan(bids, "sub-01", "task-nback_run-02")
     for subject in ("sub-01", "sub-02"):
         add_scan(bids, subject, "ses-b_task-rest", "ses-b")
     scans = index(CONFIG, dataset(bids)).set_index("scan_id")
-    assert len(scans) == 10 and scans.exclude_reason.isna().all()
+    assert len(scans) == 11 and scans.exclude_reason.isna().all()
     second = scans.loc["sub-01_ses-b_task-rest"]
     assert (second.session, second.group, second.t1w) == ("b", "sub-01", scans.t1w["sub-01_task-rest"])
-    selected = index(CONFIG, dataset(bids, sessions=["b"]))
+    selected = index(CONFIG, dataset(bids, sessions=["b"], tasks=["rest"]))
     assert selected.scan_id.tolist() == ["sub-01_ses-b_task-rest", "sub-02_ses-b_task-rest"]
+    assert index(CONFIG, dataset(bids, runs=["2"])).scan_id.tolist() == ["sub-01_task-nback_run-02"]
 
 
 def add_t1w(bids, subject, entities, edges):
@@ -128,48 +117,37 @@ def add_t1w(bids, subject, entities, edges):
     return str(path)
 
 
-def test_of_several_t1w_images_the_finest_is_used_with_a_warning(bids, caplog):
+def with_steps(**keys):
+    return CONFIG.model_copy(update={"preprocess": CONFIG.preprocess.model_copy(update=keys)})
+
+
+def test_of_several_t1w_images_the_finest_is_used_or_those_of_one_resolution_are_averaged(bids, caplog):
     (bids / "sub-01/anat/sub-01_T1w.nii.gz").unlink()
     add_t1w(bids, "sub-01", "acq-localizer", (1, 1, 6))
     fine = add_t1w(bids, "sub-01", "acq-mprage", (1, 1, 1.2))
-    add_t1w(bids, "sub-01", "acq-other", (1.2, 1.2, 1.2))
-    assert index(CONFIG, dataset(bids)).set_index("subject").t1w["sub-01"] == fine
+    other = add_t1w(bids, "sub-01", "acq-other", (1.2, 1.2, 1.2))
+    scans = index(CONFIG, dataset(bids)).set_index("subject")
+    assert scans.t1w["sub-01"] == fine and scans.more_t1w.isna().all()
     assert re.search("1 of 8 sessions have several T1w.*acq-mprage.*acq-other.*acq-localizer.*bids_filter", caplog.text)
-
-
-def test_t1w_images_of_one_resolution_are_averaged_on_request(bids, caplog):
-    (bids / "sub-01/anat/sub-01_T1w.nii.gz").unlink()
-    fine = [add_t1w(bids, "sub-01", f"run-{i}", (1, 1, 1.2)) for i in (1, 2)]
-    add_t1w(bids, "sub-01", "acq-localizer", (1, 1, 6))
-    config = CONFIG.model_copy(update={"preprocess": CONFIG.preprocess.model_copy(update={"average_t1w": True})})
-    scans = index(config, dataset(bids)).set_index("subject")
-    assert t1w_images(scans.loc["sub-01"]) == fine
+    scans = index(with_steps(average_t1w=True), dataset(bids)).set_index("subject")
+    assert t1w_images(scans.loc["sub-01"]) == [fine, other] and "coarse ones are left out" in caplog.text
     assert t1w_images(scans.loc["sub-02"]) == [str(bids / "sub-02/anat/sub-02_T1w.nii.gz")]
-    assert "coarse ones are left out" in caplog.text
-    assert index(CONFIG, dataset(bids)).more_t1w.isna().all()
+    caplog.clear()
+    scans = index(CONFIG, dataset(bids, bids_filter={"t1w": {"acquisition": "other"}})).set_index("subject")
+    assert scans.t1w["sub-01"] == other and "several T1w" not in caplog.text
+    assert scans.exclude_reason["sub-02"] == "the subject has no T1w image"
+    with pytest.raises(ConfigError, match="unknown entity 'acqisition'.*acquisition"):
+        index(CONFIG, dataset(bids, bids_filter={"t1w": {"acqisition": "mprage"}}))
 
 
-def test_a_single_band_reference_is_found_by_its_name(bids):
+def test_a_single_band_reference_is_found_by_its_name_and_scans_filtered_by_any_entity(bids):
     bold = bold_path(bids, "sub-01")
     sbref = bold.with_name(bold.name.replace("_bold", "_sbref"))
     sbref.write_bytes(bold.read_bytes())
     scans = index(CONFIG, dataset(bids)).set_index("subject")
     assert scans.sbref["sub-01"] == str(sbref) and scans.sbref.isna().sum() == len(scans) - 1
-    off = CONFIG.model_copy(update={"preprocess": CONFIG.preprocess.model_copy(update={"sbref": "off"})})
-    assert index(off, dataset(bids)).sbref.isna().all()
-
-
-def test_images_are_filtered_by_any_entity(bids, caplog):
-    (bids / "sub-01/anat/sub-01_T1w.nii.gz").unlink()
-    add_t1w(bids, "sub-01", "acq-fine", (1, 1, 1))
-    asked = add_t1w(bids, "sub-01", "acq-mprage", (1, 1, 1.2))
-    scans = index(CONFIG, dataset(bids, bids_filter={"t1w": {"acquisition": "mprage"}})).set_index("subject")
-    assert scans.t1w["sub-01"] == asked and "several" not in caplog.text
-    assert scans.exclude_reason["sub-02"] == "the subject has no T1w image"
-    kept = index(CONFIG, dataset(bids, bids_filter={"bold": {"subject": ["01", "02"]}}))
-    assert kept[kept.bold.notna()].subject.tolist() == ["sub-01", "sub-02"]
-    with pytest.raises(ConfigError, match="unknown entity 'acqisition'.*acquisition"):
-        index(CONFIG, dataset(bids, bids_filter={"t1w": {"acqisition": "mprage"}}))
+    kept = index(with_steps(sbref="off"), dataset(bids, bids_filter={"bold": {"subject": ["01", "02"]}}))
+    assert kept[kept.bold.notna()].subject.tolist() == ["sub-01", "sub-02"] and kept.sbref.isna().all()
 
 
 def test_any_column_can_be_label_group_and_site(bids):

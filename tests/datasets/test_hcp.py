@@ -11,7 +11,7 @@ import pytest
 from bolt.cohort.published import compare_cohort
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset
 from bolt.datasets import hcp, index
-from bolt.datasets.hcp_files import HEADER_BYTES, VOLUMES, HcpScan, read_header
+from bolt.datasets.hcp import HEADER_BYTES, VOLUMES, HcpScan, read_header
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from bolt.workflow.checks import check_download_space, check_names
@@ -233,7 +233,7 @@ def test_repeating_the_listing_only_reads_headers(config, service, tmp_path, mon
     asked = remote(service, tmp_path)
     hcp.download_table(asked, config)
     first = hcp.table_path(asked, config).read_bytes()
-    from bolt.download import s3
+    from bolt.io import s3
 
     read, keys = s3.read, []
     monkeypatch.setattr(s3, "read", lambda client, bucket, key, *n: keys.append(key) or read(client, bucket, key, *n))

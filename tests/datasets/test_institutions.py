@@ -8,7 +8,7 @@ import pytest
 
 from bolt.config import Config, Dataset, Folds, load_dataset, parse
 from bolt.datasets import index
-from bolt.datasets.institutions import name_institutions, similar_sites
+from bolt.datasets.institutions import check_institutions, similar_sites
 from bolt.folds.splits import make_folds
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import write_yaml
@@ -16,12 +16,8 @@ from bolt.workflow.readiness import readiness
 from bolt.workflow.run import Run
 from tests.shared import shared_data
 
-SITES = ["UM_1", "UM_2", "USM", None, "NYU"]
+SITES = pd.Series(["UM_1", "UM_2", "USM", None, "NYU"], dtype=object)
 PAIRS = {"LEUVEN": ["LEUVEN_1", "LEUVEN_2"], "UCLA": ["UCLA_1", "UCLA_2"], "UM": ["UM_1", "UM_2"]}
-
-
-def named(institutions, sites=SITES):
-    return name_institutions(pd.Series(sites, dtype=object), institutions, "people.csv")
 
 
 def write_study(folder, sites=("UM_1", "UM_2", "NYU", "USM"), per_site=6, **keys):
@@ -49,12 +45,10 @@ def indexed(folder, **keys):
     return index(config, load_dataset(config.dataset))
 
 
-def test_samples_get_the_name_of_their_institution(caplog):
-    """Institutions without any subject are told: a table of fewer subjects still works with the shipped list."""
-    assert named({}).tolist() == SITES
+def test_institutions_without_any_subject_are_told(caplog):
+    """A table of fewer subjects still works with the shipped list."""
     with caplog.at_level(logging.WARNING, "bolt"):
-        found = named({"UM": ["UM_1", "UM_2"], "LEUVEN": ["LEUVEN_1", "LEUVEN_2"]})
-    assert found.tolist() == ["UM", "UM", "USM", None, "NYU"]
+        check_institutions(SITES, {"UM": ["UM_1", "UM_2"], "LEUVEN": ["LEUVEN_1", "LEUVEN_2"]}, "people.csv")
     assert "no subject is from institution 'LEUVEN' (LEUVEN_1, LEUVEN_2)" in caplog.text
 
 
@@ -69,7 +63,7 @@ def test_samples_get_the_name_of_their_institution(caplog):
 )
 def test_names_that_do_not_occur_are_refused(institutions, message):
     with pytest.raises(DataError, match=message):
-        named(institutions)
+        check_institutions(SITES, institutions, "people.csv")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -29,19 +30,21 @@ def change(bids, column, values):
     table.to_csv(path, sep="\t", index=False)
 
 
-@pytest.mark.parametrize(
-    "code", ["NA", "NaN", "N/A", "nan", "-9999", "-9999.0", "-99", "unknown", "?", "#VALUE!", "-", "<NA>", " NA "]
-)
-def test_codes_of_missing_values_are_no_classes_sites_or_ages(tmp_path, caplog, code):
-    bids = write_bids(tmp_path, 2)
-    change(bids, "diagnosis", [code])
-    for column in ("site", "age", "sex"):
-        change(bids, column, ["x" if column != "age" else "30", code])
+CODES = ["NA", "NaN", "N/A", "nan", "-9999", "-9999.0", "-99", "unknown", "?", "#VALUE!", "-", "<NA>", " NA "]
+
+
+def test_codes_of_missing_values_are_no_classes_sites_or_ages(tmp_path, caplog):
+    bids = write_bids(tmp_path, len(CODES) + 1)
+    for column in ("diagnosis", "site", "age", "sex"):
+        change(bids, column, CODES)
     with caplog.at_level(logging.WARNING):
         scans = listed(bids, site="site", age="age", sex="sex")
-    assert scans.exclude_reason.dropna().to_dict() == {"sub-01_task-rest": "no value in label column 'diagnosis'"}
-    assert scans.loc["sub-02_task-rest", ["site", "age", "sex"]].isna().all()
-    assert f"diagnosis: 1 × '{code.strip()}' count as missing" in caplog.text
+    assert set(scans.exclude_reason[:-1]) == {"no value in label column 'diagnosis'"}
+    assert (
+        scans[["site", "age", "sex"]][:-1].isna().all(axis=None)
+        and scans.iloc[-1][["site", "age", "sex"]].notna().all()
+    )
+    assert all(f"1 × '{code}'" in caplog.text for code in CODES[1:-1]) and "2 × 'NA'" in caplog.text
 
 
 def test_other_texts_stay_as_they_are():
@@ -64,14 +67,13 @@ def test_a_missing_value_cannot_be_a_class(tmp_path):
         listed(write_bids(tmp_path, 2), classes=["NA", "patient"])
 
 
-@pytest.mark.parametrize("spell", ["{}", "{}.0", "sub-{}", "{:03d}"])
-def test_people_are_matched_by_number_whatever_the_padding(tmp_path, caplog, spell):
-    bids = write_bids(tmp_path, 2)
-    change(bids, "participant_id", [spell.format(i + 1) for i in range(2)])
+def test_people_are_matched_by_number_whatever_the_padding(tmp_path, caplog):
+    bids = write_bids(tmp_path, 4)
+    change(bids, "participant_id", ["1", "2.0", "sub-3", "004"])
     with caplog.at_level(logging.WARNING):
         scans = listed(bids)
-    assert len(scans) == 2 and scans.exclude_reason.isna().all()
-    assert "2 people are spelt differently from their folders" in caplog.text
+    assert len(scans) == 4 and scans.exclude_reason.isna().all()
+    assert "4 people are spelt differently from their folders" in caplog.text
 
 
 def test_ambiguous_numbers_are_not_matched(tmp_path):
@@ -100,31 +102,36 @@ def test_an_index_is_made_anew_for_what_it_reads(tmp_path):
         assert before != (before := files_of(about)), name
 
 
-@pytest.mark.parametrize("sidecar", ["func/sub-02_task-rest_bold.json", "sub-02_task-rest_bold.json"])
-@pytest.mark.parametrize("damage", ["dangling", "truncated", "latin-1", "list", "deep"])
-def test_an_unreadable_sidecar_is_not_an_absent_one(tmp_path, sidecar, damage):
-    bids = write_bids(tmp_path, 2)
-    path = bids / "sub-02" / sidecar
-    path.unlink(missing_ok=True)
-    if damage == "dangling":
-        path.symlink_to("../../.git/annex/objects/x.json")
-    else:
-        contents = {"truncated": b'{"Rep', "latin-1": '{"Name": "Köln"}'.encode("latin-1"), "list": b"[2.0]"}
-        path.write_bytes(contents.get(damage, b"[" * 100_000))
+def test_an_unreadable_sidecar_is_not_an_absent_one(tmp_path):
+    """Of an image, or one that it inherits."""
+    bids, said = write_bids(tmp_path, 11), {}
+    damages = {
+        "datalad get": None,  # a link to content that is not here
+        "not valid JSON": [b'{"Rep', b"[2.0]", b"[" * 100_000],
+        "not UTF-8": ['{"Name": "Köln"}'.encode("latin-1")],
+    }
+    contents = [(words, content) for words, many in damages.items() for content in many or [None]]
+    for number, (place, (words, content)) in enumerate(product(("func/", ""), contents), start=1):
+        path = bids / f"sub-{number:02d}/{place}sub-{number:02d}_task-rest_bold.json"
+        path.unlink(missing_ok=True)
+        if content is None:
+            path.symlink_to("../../.git/annex/objects/x.json")
+        else:
+            path.write_bytes(content)
+        said[f"sub-{number:02d}_task-rest"] = (words, str(path))
     reasons = listed(bids).exclude_reason.dropna()
-    assert reasons.index.tolist() == ["sub-02_task-rest"]
-    words = {"dangling": "datalad get", "latin-1": "not UTF-8"}.get(damage, "not valid JSON")
-    assert str(path) in reasons.iloc[0] and words in reasons.iloc[0]
+    assert list(reasons.index) == list(said)
+    assert all(word in reasons[scan] for scan, words in said.items() for word in words)
 
 
-@pytest.mark.parametrize("entity", ["rec-phase", "acq-x"])
-def test_phase_images_are_not_used(tmp_path, entity):
+def test_phase_images_are_not_used(tmp_path):
     bids = write_bids(tmp_path, 4)
-    path = bids / f"sub-01/func/sub-01_task-rest_{entity}_bold.nii.gz"
-    path.write_bytes(bold_path(bids, "sub-01").read_bytes())
-    about = {"RepetitionTime": 2.0} | ({"ImageType": ["ORIGINAL", "P", "PHASE"]} if entity == "acq-x" else {})
-    path.with_name(path.name.replace("nii.gz", "json")).write_text(json.dumps(about))
-    assert listed(bids).exclude_reason.dropna().to_dict() == {path.name[:-12]: "not a magnitude image"}
+    for entity, about in (("rec-phase", {}), ("acq-x", {"ImageType": ["ORIGINAL", "P", "PHASE"]})):
+        path = bids / f"sub-01/func/sub-01_task-rest_{entity}_bold.nii.gz"
+        path.write_bytes(bold_path(bids, "sub-01").read_bytes())
+        path.with_name(path.name.replace("nii.gz", "json")).write_text(json.dumps({"RepetitionTime": 2.0} | about))
+    names = [f"sub-01_task-rest_{entity}" for entity in ("acq-x", "rec-phase")]
+    assert listed(bids).exclude_reason.dropna().to_dict() == dict.fromkeys(names, "not a magnitude image")
 
 
 def test_events_of_a_run_are_found_whatever_its_padding(tmp_path, caplog):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from bolt.cli import commands
+from bolt.cli import main as cli
 from bolt.cli.main import main
 from bolt.config.study import Study
 from bolt.io.errors import DataError
@@ -64,7 +64,7 @@ def test_the_workflow_asks_for_no_explanation(config):
 
 def test_landmarks_say_that_they_need_classes(config):
     with pytest.raises(DataError, match="'regions' needs classes, but the label of this dataset is a number"):
-        commands.run(_options(config))
+        cli.run(_options(config))
 
 
 def _options(config):

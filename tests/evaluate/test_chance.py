@@ -31,8 +31,8 @@ def cross_validated(seed, effect=0.0, n=60, folds=6):
 
 
 def test_models_of_noise_pass_no_more_often_than_promised_and_real_ones_do():
-    noise = [compare_with_chance(cross_validated(seed), CLASSES, draws=199)["p"] for seed in range(100)]
-    assert np.mean(np.array(noise) <= LEVEL) <= 0.05  # 2.5 % promised, of 100
+    noise = [compare_with_chance(cross_validated(seed), CLASSES, draws=199)["p"] for seed in range(40)]
+    assert np.mean(np.array(noise) <= LEVEL) <= 0.05  # 2.5 % promised, of 40; without widening it is 7.5 %
     effect = [compare_with_chance(cross_validated(seed, 1.2), CLASSES, draws=199)["p"] for seed in range(10)]
     assert np.mean(np.array(effect) <= LEVEL) >= 0.9
 

@@ -8,13 +8,12 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from bolt.evaluate.calibration import SMALLEST, reliability
-from bolt.evaluate.classes import scores
+from bolt.evaluate.classes import SMALLEST, reliability, scores
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, write_metrics
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status
-from bolt.report.sections.explanation.measures import averaged
+from bolt.report.sections.verdicts import averaged
 from bolt.report.tables import readable
 
 CLASSES = ["control", "patient"]

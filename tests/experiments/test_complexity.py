@@ -4,12 +4,12 @@ import pandas as pd
 import pytest
 import torch
 
-from bolt.config import Complexity, Model, Quick, load_experiment
-from bolt.experiments.complexity import _LiveTensors, exponents, measure, upper_half
+from bolt.config import Complexity, Experiment, Model, Quick, load_experiment
+from bolt.experiments.complexity import COLUMNS, _LiveTensors, exponents, measure, upper_half
+from bolt.experiments.measured import write_complexity
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
-from bolt.report.experiments.complexity import COLUMNS, write_complexity
-from tests.report.latex import well_formed
+from tests.experiments.latex import well_formed
 
 TINY = {"hidden": 8, "n_blocks": 1, "n_heads": 1, "head_dim": 8}
 
@@ -74,10 +74,13 @@ def test_a_scan_that_is_too_short_is_a_note(tmp_path):
     assert table.set_index("length").at[20, "note"] == "the model's window is 30 volumes"
     assert table.set_index("length").at[40, "operations"] > 0
     write_table(table, tmp_path / "complexity" / "tiny.tsv", COLUMNS)
-    write_complexity(load_experiment("complexity"), tmp_path)
-    text = (tmp_path / "complexity.md").read_text()
+    guess = {"level": "reconstructed", "note": "Its width is a guess."}
+    rows = [{"row": "bolt", "model": "bolt", "fidelity": guess}, {"model": "ift_net"}]
+    write_complexity(Experiment(name="complexity", title="Cost", rows=rows), tmp_path)
+    text, drawn = ((tmp_path / f"complexity.{end}").read_text() for end in ("md", "svg"))
     assert "bolt, 20 volumes: the model's window is 30 volumes" in text
-    assert (tmp_path / "complexity.png").stat().st_size > 1000
+    assert "| bolt † |" in text and "- bolt is reconstructed: Its width is a guess\n" in text and "IFT" not in text
+    assert "bolt †" in drawn and "† reconstructed" in drawn
     assert list(read_table(tmp_path / "complexity_exponents.tsv")["row"]) == ["bolt"]
     well_formed((tmp_path / "complexity.tex").read_text())
 

@@ -5,7 +5,7 @@ from argparse import Namespace
 import pytest
 import yaml
 
-from bolt.cli import commands
+from bolt.cli import main as cli
 from bolt.config import Config, FoldSettings, Model, load_dataset, load_experiment, load_model
 from bolt.config.study import Study
 from bolt.experiments.entries import all_entries, entries, experiment_models, rows_of, with_first_looks
@@ -196,7 +196,7 @@ def test_a_table_of_nothing_is_an_error(tmp_path):
     file = write_yaml(tmp_path / "mine.yaml", {"title": "Mine", "rows": [{"model": "svm"}]})
     begun(tmp_path, "abide1", experiments=[str(file)])
     with pytest.raises(DataError, match="'mine' has no run of any dataset.*the target 'mine'"):
-        commands.run(Namespace(stage="experiment", config=tmp_path / "abide1/config.yaml", name="mine"))
+        cli.run(Namespace(stage="experiment", config=tmp_path / "abide1/config.yaml", name="mine"))
 
 
 def svm() -> Model:

@@ -12,17 +12,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bolt.config import Model, load_experiment
-from bolt.experiments.entries import Entry
-from bolt.experiments.results import (
-    families,
-    family_table,
-    gather,
-    paired_tests,
-    paper_values,
-    sites,
-    summaries,
-    with_paper,
-)
+from bolt.config.study import Entry
+from bolt.evaluate.results import gather, paired_tests, sites, summaries
+from bolt.experiments.results import families, family_table, paper_values, with_paper
 from bolt.io.errors import DataError
 from bolt.io.files import write_status
 from tests.evaluate.test_paired import CLASSES, made_up

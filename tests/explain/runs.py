@@ -60,21 +60,20 @@ def save_bolt(folder, model, classes, hyper=HYPER, n_rois=N_ROIS, fold=0):
     save_checkpoint(folder, model, about)
 
 
-def untrained_fold(folder):
+def untrained_fold(folder, classes="ab"):
     """Write the checkpoint and predictions of a fold, whose order of scans is not the cache's."""
-    random = np.random.default_rng(0)
+    random, names = np.random.default_rng(0), np.array(list(classes))
     series = [random.standard_normal((30 + i % 2 * 7, N_ROIS)).astype(np.float32) for i in range(11)]
-    cache = MemoryCache(series, ["a", "b"] * 5 + ["a"])
+    cache = MemoryCache(series, names[np.arange(11) % len(names)])
     torch.manual_seed(0)
-    model = create_model("bolt", N_ROIS, 2, **HYPER).eval()
-    save_bolt(folder, model, ["a", "b"])
+    model = create_model("bolt", N_ROIS, len(names), **HYPER).eval()
+    save_bolt(folder, model, list(classes))
     order = [7, 0, 3, 10, 1, 2, 4, 5, 6, 8, 9]
     with torch.no_grad():
         p = torch.cat([model(torch.from_numpy(cache.series(i))[None]).logits.softmax(-1) for i in order]).numpy()
     table = pd.DataFrame(
-        {"scan_id": cache.index["scan_id"].iloc[order], "role": "test", "p_a": p[:, 0], "p_b": p[:, 1]}
+        {"scan_id": cache.index["scan_id"].iloc[order], "role": "test", "predicted": names[p.argmax(1)]}
     )
-    table.assign(predicted=np.array(["a", "b"])[p.argmax(axis=1)]).to_csv(
-        folder / "predictions.tsv", sep="\t", index=False
-    )
+    table = table.assign(**{f"p_{name}": p[:, i] for i, name in enumerate(names)})
+    table.to_csv(folder / "predictions.tsv", sep="\t", index=False)
     return cache, folder, model

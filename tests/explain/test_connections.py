@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
-from bolt.explain.connections import MOST, Sample, correlate, usable_folds, write_connections
+from bolt.explain.connections import MOST, correlate, usable_folds, write_connections
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
 from bolt.training.outputs import write_predictions
@@ -56,21 +56,21 @@ def test_the_planted_connection_is_found_and_no_other(tmp_path):
 
 def test_correlations_are_pearsons_within_folds():
     random, fold = np.random.default_rng(1), np.repeat([0, 1], 20)
-    output, values = random.standard_normal((40, 1)), random.standard_normal((40, 3))
+    output, values = random.standard_normal(40), random.standard_normal((40, 3))
     for one in (0, 1):
-        output[fold == one] -= output[fold == one].mean(axis=0)
+        output[fold == one] -= output[fold == one].mean()
         values[fold == one] -= values[fold == one].mean(axis=0)
-    found = correlate(Sample(fold, output, values.astype(np.float32)), shuffles=200)
-    assert found.r == pytest.approx([pearsonr(output[:, 0], column)[0] for column in values.T], abs=1e-5)
+    r, _, _ = correlate(fold, output, values.astype(np.float32), shuffles=200)
+    assert r == pytest.approx([pearsonr(output, column)[0] for column in values.T], abs=1e-5)
 
 
 def test_p_values_hold_for_all_connections_together():
     """Of predictions that follow nothing, 5 % have a connection with p < 0.05."""
     random, n_wrong = np.random.default_rng(2), 0
     for _ in range(200):
-        values, output = random.standard_normal((30, 50)).astype(np.float32), random.standard_normal((30, 1))
-        tested = Sample(np.zeros(30, int), output - output.mean(), values - values.mean(axis=0))
-        n_wrong += bool((correlate(tested, shuffles=99).p < 0.05).any())
+        values, output = random.standard_normal((30, 50)).astype(np.float32), random.standard_normal(30)
+        _, p, _ = correlate(np.zeros(30, int), output - output.mean(), values - values.mean(axis=0), shuffles=99)
+        n_wrong += bool((p < 0.05).any())
     assert 1 <= n_wrong <= 20
 
 

@@ -1,17 +1,18 @@
 """Importance of a fold: the scans of predictions.tsv, in its order, from the fold's own checkpoint."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from bolt.explain.importance import _controls, _wrong, explain_fold
+from bolt.explain import importance as explain
+from bolt.explain.importance import DRAWS, explain_fold, explain_untrained, fresh_model, importance_of
 from bolt.explain.relevance import importance
-from bolt.explain.weights import read_controls, read_importance
+from bolt.explain.weights import UNTRAINED, read_controls, read_importance
 from bolt.io.errors import DataError
+from bolt.io.files import read_table
 from bolt.models.registry import create_model
-from bolt.training.checkpoint import save_checkpoint
-from tests.explain.runs import HYPER, N_ROIS, save_bolt, untrained_fold
+from bolt.training.checkpoint import load_checkpoint, save_checkpoint
+from tests.explain.runs import HYPER, N_ROIS, MemoryCache, save_bolt, untrained_fold
 
 
 @pytest.fixture
@@ -67,18 +68,46 @@ def test_models_that_cannot_be_explained_are_refused(fold):
         explain_fold(cache, folder, "cpu")
 
 
-def test_no_class_of_a_scan_is_explained_twice():
-    """Three classes: only the first scan's last class is neither its predicted nor its wrong one."""
-    classes, asked = ["a", "b", "c"], []
-    p = pd.DataFrame([[0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.6, 0.1, 0.3]], columns=["p_a", "p_b", "p_c"])
-    table = p.assign(predicted=["a", "c", "a"])
-    assert _wrong(table, classes) == ["b", "b", "c"]
+def test_no_class_of_a_scan_is_explained_twice(tmp_path, monkeypatch):
+    """Of three classes, the last is explained of those scans of which it is neither the predicted nor the wrong one."""
+    cache, folder, model = untrained_fold(tmp_path, "abc")
+    p, names = np.random.default_rng(0).dirichlet(np.ones(3), 11), np.array(list("abc"))
+    order = names[np.argsort(-p, axis=1)]
+    table = read_table(folder / "predictions.tsv").assign(p_a=p[:, 0], p_b=p[:, 1], p_c=p[:, 2], predicted=order[:, 0])
+    table.to_csv(folder / "predictions.tsv", sep="\t", index=False)
+    asked, real = [], explain.importance_of
+    monkeypatch.setattr(explain, "importance_of", lambda *given: asked.append(given[3]) or real(*given))
+    explain_fold(cache, folder, "cpu")
+    table, controls = read_importance(folder)[0], read_controls(folder)
+    assert table[["predicted", "wrong"]].to_numpy().tolist() == order[:, :2].tolist()
+    n_left = int((order[:, 2] == "c").sum())
+    assert 0 < n_left < 11 and [len(targets) for targets in asked] == [11, 11, n_left]
+    for i, scan in enumerate(table["scan_id"]):
+        x = torch.from_numpy(cache.series(int(scan[4:6])))[None]
+        expected = importance(model, x, torch.tensor([2]))[0].detach().numpy()
+        np.testing.assert_allclose(controls["fixed class"][i], expected, rtol=1e-4, atol=1e-7)
 
-    def note(series, targets):
-        asked.append(targets)
-        return [np.full(len(x), 10.0 + target) for x, target in zip(series, targets, strict=True)]
 
-    weights = [np.full(4, float(i)) for i in range(3)]
-    found = _controls(note, [np.zeros((4, 2))] * 3, table.assign(wrong=["b", "b", "c"]), weights, classes)
-    assert asked == [[1, 1, 2], [2]]
-    assert [control[:, 0].tolist() for control in found] == [[11, 12], [11, 1], [12, 12]]
+def test_test_scans_with_events_have_the_mean_of_a_few_random_models(tmp_path):
+    """Of eight scans the first four are tested; all but the second have events."""
+    random = np.random.default_rng(0)
+    cache = MemoryCache([random.standard_normal((30 + i, N_ROIS)).astype(np.float32) for i in range(8)], ["a", "b"] * 4)
+    cache.index["events"] = ["e.tsv", np.nan, *["e.tsv"] * 6]
+    torch.manual_seed(0)
+    save_bolt(tmp_path, create_model("bolt", N_ROIS, 2, **HYPER).eval(), ["a", "b"], fold=2)
+    table = cache.index.assign(role=["test"] * 4 + ["train"] * 4, predicted=["a", "b"] * 4)
+    table.assign(p_a=[0.9, 0.1] * 4, p_b=[0.1, 0.9] * 4).to_csv(tmp_path / "predictions.tsv", sep="\t", index=False)
+    explain_fold(cache, tmp_path, "cpu")
+    explain_untrained(cache, tmp_path, "cpu")
+    table, curves = read_importance(tmp_path, UNTRAINED)
+    assert table["scan_id"].str[4:6].tolist() == ["00", "02", "03"] and set(table["role"]) == {"test"}
+    models = [fresh_model(load_checkpoint(tmp_path)[1], draw) for draw in range(DRAWS)]
+    for scan, predicted, curve in zip([0, 2, 3], [0, 0, 1], curves, strict=True):
+        own = [importance_of(model, [cache.series(scan)], "cpu", [predicted])[0] for model in models]
+        np.testing.assert_allclose(curve, np.mean([one / one.mean() for one in own], axis=0), rtol=1e-4)
+    _, trained = read_importance(tmp_path)
+    assert np.corrcoef(trained[0], curves[0])[0, 1] < 0.9  # of other models
+    for rest in (cache.index.assign(events=np.nan), cache.index.drop(columns="events")):
+        cache.index = rest
+        explain_untrained(cache, tmp_path, "cpu")
+        assert read_importance(tmp_path, UNTRAINED)[1] == []

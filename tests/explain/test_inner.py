@@ -8,23 +8,22 @@ import pytest
 
 from bolt.config import Folds, Model, Training
 from bolt.explain.importance import explain_fold, explain_inner, importance_of, load_bolt
-from bolt.explain.landmarks import landmark_regression, top_tokens
-from bolt.explain.token_regression import LEVELS, FoldScans
+from bolt.explain.landmarks import LEVELS, FoldScans, landmark_regression, top_tokens
 from bolt.explain.weights import CONTROLS_FILE, read_controls, read_importance, write_controls, write_importance
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS
-from bolt.io.files import read_table, write_status, write_table
+from bolt.io.files import read_table, write_table
 from bolt.series.cache import SeriesCache
 from bolt.training.runner import train_fold
 from tests.caches import dataset, pack, scan_table, split
 
 CLASSES = ["control", "patient"]
 N, T, R = 40, 24, 10
-HYPER = {"hidden": 8, "n_blocks": 2, "n_heads": 2, "head_dim": 4, "window": 6}
+HYPER = {"hidden": 8, "n_blocks": 1, "n_heads": 2, "head_dim": 4, "window": 6}
 
 
 def train(cache, folds, fold, out, epochs, seed=0):
-    rates = {"learning_rate": 1e-3, "peak_learning_rate": 1e-2, "warmup_epochs": 1}
+    rates = {"learning_rate": 1e-3, "peak_learning_rate": 2e-2, "warmup_epochs": 1}
     model = Model(name="tiny", model="bolt", hyper=HYPER, training=Training(epochs=epochs, batch_size=8, **rates))
     train_fold(cache, folds, model, dataset(CLASSES, T), fold=fold, seed=seed, out=out / f"fold-{fold}", device="cpu")
 
@@ -125,35 +124,18 @@ def test_the_table_has_a_row_of_inner_importance(inner, tmp_path):
     assert "inner" not in set(regressed(True).table["importance"])
 
 
-@pytest.mark.parametrize("epochs", [1, 40], ids=["untrained", "overfitted"])
-def test_noise_is_at_chance_whatever_explains_it(tmp_path, epochs):
+def test_noise_is_at_chance_whatever_explains_it(tmp_path):
+    """Even if models have learned the labels of their training scans by heart."""
     found = []
     for seed in range(3):
         run = tmp_path / str(seed) / "run"
         cache, _, folds = made(tmp_path / str(seed), seed)
         for fold in range(2):
-            train(cache, folds, fold, run, epochs, seed)
+            train(cache, folds, fold, run, 32, seed)
             explain_fold(SeriesCache(cache), run / f"fold-{fold}", "cpu")
             own = read_table(run / f"fold-{fold}/predictions.tsv", text=("label", "predicted")).query("role == 'train'")
-            by_heart = (own["label"] == own["predicted"]).mean()
-            assert epochs == 1 or by_heart > 0.9
+            assert (own["label"] == own["predicted"]).mean() > 0.9
         table, *_ = landmark_regression(SeriesCache(cache), run, range(2), CLASSES, random_draws=1)
         found.append(table[table["fold"].isin(["0", "1"]) & (table["tokens"] == "important")])
     together = pd.concat(found).groupby("level")[["accuracy", "auc"]].mean()
     assert together.to_numpy() == pytest.approx(0.5, abs=0.12)
-
-
-def test_labels_that_choose_tokens_would_show(tmp_path):
-    """The same noise, its tokens chosen by the true label: what the test above must be able to see."""
-    path, scans, folds = made(tmp_path, 0)
-    cache, table = SeriesCache(path), read_table(folds, text=("scan_id",))
-    sign = dict(zip(scans["scan_id"], np.where(scans["label"] == "patient", 1, -1), strict=True))
-    place = {scan: i for i, scan in enumerate(cache.index["scan_id"])}
-    for fold, own in table.groupby("fold"):
-        weights = [1e3 + sign[s] * cache.series(place[s])[:, 0] for s in own["scan_id"]]
-        write_importance(own[["scan_id", "role"]].assign(predicted="x"), weights, tmp_path / f"run/fold-{fold}")
-        write_controls([np.stack([w, w]) for w in weights], tmp_path / f"run/fold-{fold}")
-        write_status(tmp_path / f"run/fold-{fold}/status.json", "ok", "train")
-    found, *_ = landmark_regression(cache, tmp_path / "run", [0, 1], CLASSES, random_draws=1)
-    important = found[(found["fold"] == "mean") & (found["tokens"] == "important")].set_index("level")
-    assert important.at["scan", "auc"] > 0.8

@@ -1,16 +1,31 @@
-"""Landmarks: the choice of volumes, the regression, and its random control."""
+"""Landmarks: the choice of volumes, the regression, its controls and tests over folds, and the subset-index curve."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from bolt.evaluate.classes import METRICS
-from bolt.explain.landmarks import landmark_regression, top_tokens, write_landmarks
-from bolt.explain.weights import explained_folds, read_importance
+from bolt.explain.landmarks import (
+    LANDMARK_COLUMNS,
+    SUBSET_COLUMNS,
+    TEST_COLUMNS,
+    FoldScans,
+    _relative,
+    along_directions,
+    landmark_regression,
+    landmark_tests,
+    random_volumes,
+    subset_offsets,
+    subset_rows,
+    top_tokens,
+    write_landmarks,
+)
+from bolt.explain.weights import IMPORTANCE_COLUMNS, explained_folds, read_importance, write_controls, write_importance
 from bolt.io.errors import DataError
-from bolt.io.files import read_table, write_status
-from tests.explain.runs import INFORMATIVE, make_run
+from bolt.io.files import read_table, write_status, write_table
+from tests.explain.runs import INFORMATIVE, N_ROIS, MemoryCache, make_run
 
 CLASSES = ["control", "patient"]
 
@@ -50,14 +65,6 @@ def test_important_volumes_classify_and_random_ones_do_so_less(made, monkeypatch
     np.testing.assert_allclose(coefficients, other[:, ::-1], atol=1e-3)
 
 
-def test_without_signal_the_regression_is_at_chance(tmp_path):
-    """Importance that follows the data but not the label must not help."""
-    cache = make_run(tmp_path, CLASSES, n_scans=80)
-    cache.index["label"] = np.random.default_rng(3).permutation(cache.index["label"])
-    table, *_ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=2)
-    assert abs(row(table, "mean", "important", "scan")["auc"] - 0.5) < 0.2
-
-
 def test_three_classes(tmp_path):
     classes = ["rest", "motor", "language"]
     cache = make_run(tmp_path, classes)
@@ -70,13 +77,10 @@ def test_only_finished_folds_are_used(made):
     cache, run = made
     write_status(run / "fold-1" / "status.json", "failed", "train", DataError("loss is NaN"))
     assert explained_folds(run, range(3)) == [0]
-    settings = {"tokens": 5, "random_draws": 1, "seed": 0}
-    write_landmarks(cache, run, range(3), CLASSES, run / "out", **settings)
+    write_landmarks(landmark_regression(cache, run, [0], CLASSES, random_draws=1), run / "out")
     assert np.load(run / "out" / "coefficients.npy").shape == (1, 2, 30)
     table = read_table(run / "out" / "landmarks.tsv", text=("fold",))
     assert row(table, "mean", "important", "scan")["n_test"] == 1
-    with pytest.raises(DataError, match="no fold"):
-        write_landmarks(cache, run, [7], CLASSES, run / "out", **settings)
 
 
 def test_a_class_without_training_scans_is_refused(made):
@@ -140,3 +144,202 @@ def test_volumes_side_by_side_are_one_sample(made):
     np.testing.assert_allclose(together.coefficients[0, 1], by_hand.coef_.reshape(3, -1).mean(axis=0), rtol=1e-6)
     with pytest.raises(DataError, match="fewer than the 999"):
         landmark_regression(*made, [0], CLASSES, tokens=999, side_by_side=True)
+
+
+# ---- controls: what the choice of volumes alone carries ----------------------------------------------
+
+N, T = 80, 40
+
+
+def noise(run, strength=0.0):
+    """Six folds of a model that is right for 80 % of the scans.
+
+    Single volumes are noise, and importance is unrelated to the class; or four volumes of each scan hold a pattern of
+    the class, and importance finds it.
+    """
+    random = np.random.default_rng(0)
+    labels, direction = np.arange(N) % 2, random.standard_normal(N_ROIS)
+    series = random.standard_normal((N, T, N_ROIS))
+    if strength:
+        direction = np.repeat([1.0, 0.0], [3, N_ROIS - 3])
+        for i, label in enumerate(labels):
+            series[i, i % (T - 4) : i % (T - 4) + 4, :3] += strength if label else -strength
+    cache = MemoryCache(list(series), np.array(CLASSES)[labels])
+    along = series @ direction + 100
+    predicted = np.where(np.arange(N) // 2 % 5 == 0, 1 - labels, labels)
+    curves = {1: along, 0: 200 - along}
+    for fold in range(6):
+        table = cache.index[["scan_id"]].assign(role=np.where(np.arange(N) // 2 % 6 == fold, "test", "train"))
+        table = table.assign(predicted=np.array(CLASSES)[predicted], wrong=np.array(CLASSES)[1 - predicted])
+        write_importance(table, [curves[p][i] for i, p in enumerate(predicted)], run / f"fold-{fold}")
+        controls = [np.stack([curves[1 - p][i], curves[1][i]]) for i, p in enumerate(predicted)]
+        write_controls(controls, run / f"fold-{fold}")
+    return cache
+
+
+def test_the_choice_of_volumes_carries_the_prediction(tmp_path):
+    found = landmark_regression(noise(tmp_path), tmp_path, range(6), CLASSES, random_draws=3)
+    means = found.table[(found.table["fold"] == "mean") & (found.table["level"] == "scan")].set_index("tokens")["auc"]
+    assert (means[["important", "wrong class", "random direction"]] > 0.7).all()
+    assert means["random"] == pytest.approx(0.5, abs=0.1) and means["fixed class"] == pytest.approx(0.5, abs=0.12)
+    tests = landmark_tests(found.table, found.curve, found.ratio).set_index("second")
+    assert tests.at["random", "p"] < 0.01 and tests.at["random", "difference"] > 0.15
+    for name in ("wrong class", "random direction"):
+        assert tests.at[name, "p"] > 0.05 and abs(tests.at[name, "difference"]) < 0.1
+    assert found.controls.shape == (3, 6, 2, N_ROIS)  # the wrong class turns every weight
+    important, wrong = found.coefficients[:, 1].mean(axis=0), found.controls[1, :, 1].mean(axis=0)
+    assert np.corrcoef(important, wrong)[0, 1] < -0.3
+
+
+def test_planted_moments_do_better_than_the_choice_alone(tmp_path):
+    found = landmark_regression(noise(tmp_path, 3.0), tmp_path, range(6), CLASSES, random_draws=3)
+    tests = landmark_tests(found.table, found.curve, found.ratio).set_index("second")
+    for name in ("random", "wrong class", "random direction"):
+        assert tests.at[name, "p"] < 0.05 and tests.at[name, "difference"] > 0.05
+    assert tests.at["fixed class", "auc_second"] > 0.9  # not chosen by the prediction, it finds the planted moments
+    planted, unbiased = found.coefficients[:, 1, :3].mean(axis=0), found.controls[[0, 2], :, 1, :3].mean(axis=1)
+    assert (planted > 0).all() and (unbiased > 0).all()
+
+
+def test_directions_are_those_of_the_predicted_class(tmp_path):
+    """With two classes the directions are opposite: a scan gets its highest or its lowest volumes."""
+    cache = make_run(tmp_path, CLASSES)
+    names = cache.index["scan_id"].tolist()
+    data = FoldScans(cache, cache.index[["scan_id"]].assign(role=["test"] * 2 + ["train"] * 22), CLASSES, tmp_path)
+    one, other, again = (
+        along_directions(data, dict.fromkeys(names, name) | {names[0]: first}, 5, 2, [3])
+        for name, first in (("patient", "control"), ("control", "patient"), ("patient", "control"))
+    )
+    assert len(one) == 2 and set(one[0]) == set(names)
+    for draw in range(2):
+        for scan in names[:3]:
+            assert len(set(one[draw][scan])) == 5 and not set(one[draw][scan]) & set(other[draw][scan])
+    assert not np.array_equal(one[0][names[1]], one[1][names[1]])
+    assert all(np.array_equal(one[0][scan], again[0][scan]) for scan in names)
+
+
+def test_random_volumes_are_drawn_without_replacement_from_each_scan():
+    draws = list(random_volumes({"a": 6, "b": 3}, 5, 4, [0, 1]))
+    assert len(draws) == 4
+    for draw in draws:
+        assert len(set(draw["a"])) == 5 and max(draw["a"]) < 6 and sorted(draw["b"]) == [0, 1, 2]
+
+
+def test_groups_not_scans_are_counted(tmp_path):
+    cache = make_run(tmp_path, CLASSES)
+    assert landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1).ratio == pytest.approx(1)
+    table = pd.DataFrame({"scan_id": cache.index["scan_id"], "role": ["test"] * 8 + ["train"] * 16})
+    cache.index["group"] = [f"family {i // 4}" for i in range(24)]
+    assert FoldScans(cache, table, CLASSES, tmp_path).ratio == pytest.approx(2 / 4)
+
+
+# ---- tests over folds ------------------------------------------------------------------------------
+
+NO_CURVE = pd.DataFrame(columns=list(SUBSET_COLUMNS))
+
+
+def regressions(**values):
+    """``landmarks.tsv`` from the AUC of each fold; `inner` is the importance, with its own wrong class."""
+    rows = []
+    for name, aucs in values.items():
+        tokens = name.removeprefix("inner_").replace("_", " ")
+        importance = "inner" if name.startswith("inner_") else "none" if tokens == "random" else "fitted"
+        for fold, level, auc in [
+            *((str(fold), "token", auc - 1) for fold, auc in enumerate(aucs)),
+            *((str(fold), "scan", auc) for fold, auc in enumerate(aucs)),
+            ("mean", "scan", 9.0),
+        ]:
+            rows.append({"fold": fold, "importance": importance, "tokens": tokens, "level": level, "auc": auc})
+    return pd.DataFrame(rows).reindex(columns=list(LANDMARK_COLUMNS))
+
+
+def test_p_by_hand():
+    important, random = np.array([0.7, 0.8, 0.6, 0.7, 0.9, 0.7]), np.array([0.5, 0.6, 0.55, 0.5, 0.6, 0.5])
+    found = landmark_tests(regressions(important=important, random=random), NO_CURVE, 0.2)
+    assert list(found) == list(TEST_COLUMNS) and len(found) == 1
+    difference, row = important - random, found.iloc[0]
+    t = difference.mean() / np.sqrt((1 / 6 + 0.2) * difference.var(ddof=1))
+    assert row["p"] == pytest.approx(2 * stats.t.sf(t, 5)) and row["difference"] == pytest.approx(difference.mean())
+    assert (row["auc_first"], row["auc_second"], row["n_folds"]) == pytest.approx((important.mean(), random.mean(), 6))
+    assert row["note"] == ""
+
+
+def test_each_control_is_compared_with_the_importance_it_belongs_to():
+    aucs = {name: np.full(6, 0.5) for name in ("important", "wrong_class", "fixed_class", "random")}
+    aucs |= {"inner_important": np.full(6, 0.7), "inner_wrong_class": np.linspace(0.5, 0.6, 6)}
+    found = landmark_tests(regressions(**aucs), NO_CURVE, 0.2).set_index(["importance", "second"])
+    of_fitted = [("fitted", name) for name in ("random", "wrong class", "fixed class")]
+    assert found.index.tolist() == [*of_fitted, ("inner", "random"), ("inner", "wrong class")]
+    assert found.at[("inner", "wrong class"), "difference"] == pytest.approx(0.15)
+    assert found.at[("fitted", "wrong class"), "p"] == 1 and np.isnan(found.at[("inner", "random"), "p"])
+    assert found.at[("inner", "random"), "note"] == "the difference is the same in all folds"
+
+
+def test_fewer_than_six_folds_are_not_tested():
+    aucs = {"important": [0.9, 0.9, 0.8, 0.9, 0.9, 0.9], "random": [0.5, 0.6, 0.4, 0.5, 0.6, np.nan]}
+    row = landmark_tests(regressions(**aucs), NO_CURVE, 0.2).iloc[0]
+    assert np.isnan(row["p"]) and row["n_folds"] == 5 and row["note"] == "5 of at least 6 folds"
+
+
+def test_quarters_of_the_curve_are_compared():
+    places = pd.DataFrame(
+        [(fold, offset) for fold in range(6) for offset in range(0, 80, 10)], columns=["fold", "offset"]
+    )
+    fold, offset = places["fold"], places["offset"]
+    curve = places.assign(fold=fold.astype(str), level="scan", auc=0.8 - 0.004 * offset + 0.01 * fold * (offset < 20))
+    equal = regressions(important=[0.5] * 6, random=[0.5] * 6)
+    order = landmark_tests(equal, curve, 0.2).query("question == 'order'").set_index("second")
+    assert order["auc_first"].tolist() == pytest.approx([0.78 + 0.025] * 3) and (order["p"] < 0.001).all()
+    expected = {"second quarter": 0.7, "third quarter": 0.62, "last quarter": 0.54}
+    assert order["auc_second"].to_dict() == pytest.approx(expected)
+    assert "order" not in set(landmark_tests(equal, curve[offset < 30], 0.2)["question"])
+
+
+# ---- the curve over subset indices -----------------------------------------------------------------
+
+
+def test_places_are_spread_from_the_first_to_the_last_of_the_shortest_scan():
+    many = subset_offsets(1200, 5, 60)
+    assert len(many) == 60 and many[0] == 0 and many[-1] == 1195 and set(np.diff(many)) <= {20, 21}
+    assert subset_offsets(8, 5, 60).tolist() == [0, 1, 2, 3]
+    assert subset_offsets(5, 5, 60).tolist() == [0]
+    assert not len(subset_offsets(4, 5, 60)) and not len(subset_offsets(100, 5, 0))
+
+
+def test_accuracy_falls_down_the_list_and_begins_with_the_landmarks(tmp_path):
+    cache = make_run(tmp_path, CLASSES)
+    table, _, _, curve, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=12)
+    landmarks = table[(table["tokens"] == "important") & (table["fold"] == "0")].set_index("level")
+    first = curve[(curve["offset"] == 0) & (curve["fold"] == "0")].set_index("level")
+    for level in ("token", "scan", "subject"):  # six volumes of each scan hold the class
+        assert first.at[level, "accuracy"] == landmarks.at[level, "accuracy"]
+    mean = curve[(curve["fold"] == "mean") & (curve["level"] == "scan")].set_index("offset")
+    assert mean["accuracy"].iloc[0] == 1 and mean.loc[mean.index > 10, "accuracy"].mean() < 0.7
+    assert mean.index[-1] == 55 and (mean["score"].diff().dropna() <= 0).all() and (mean["n_test"] == 2).all()
+
+
+def test_scores_are_multiples_of_the_smallest_weight(tmp_path):
+    cache = make_run(tmp_path, CLASSES)
+    table, values = read_importance(tmp_path / "fold-0")
+    weights = dict(zip(table["scan_id"], values, strict=True))
+    data = FoldScans(cache, table, CLASSES, tmp_path)
+    tested = [weights[s.name] for s in data.parts["test"]]
+    assert min(w.min() / w.mean() for w in tested) > 1e-3  # no scan's score is bounded
+    expected = np.mean([np.sort(w)[::-1][2:7].mean() / w.min() for w in tested])
+    assert subset_rows(data, weights, np.array([2]), 5)[0]["score"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_volumes_without_any_weight_do_not_make_scores_infinite():
+    assert _relative(np.array([0.0, 2.0, 4.0])).tolist() == [0, 1, 2]
+    assert _relative(np.zeros(3)).tolist() == [1, 1, 1]
+    assert _relative(np.array([1e-12, 1.0, 2.0]))[2] == pytest.approx(2000)  # over 1/1000 of the mean, which is 1
+
+
+def test_scans_of_different_lengths_have_the_places_of_the_shortest(tmp_path):
+    cache, file = make_run(tmp_path, CLASSES), tmp_path / "fold-1/importance.tsv"
+    table = read_table(file, text=("scan_id", "role", "predicted"))
+    table.loc[3, "length"] = 20  # one scan of 20 volumes
+    write_table(table, file, IMPORTANCE_COLUMNS)
+    curve = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=60).curve
+    assert sorted(curve["offset"].unique()) == list(range(16))
+    assert set(curve.loc[curve["offset"] == 15, "fold"]) == {"0", "1", "mean", "sd"}

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.regions import importance, network_summary, roi_weights, select, write_regions
+from bolt.explain.regions import region_tables, select, write_regions
 from bolt.explain.weights import map_names, paint
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
@@ -35,12 +35,12 @@ def test_top_share_is_rounded_up_and_positive_only():
     assert select(np.arange(116.0) + 1, 0.02).sum() == 3
     assert select(np.array([1.0, 2.0]), 0.02).tolist() == [False, True]
     assert not select(-np.ones(10), 0.5).any()
-    for table, marks in ((roi_weights, "selected"), (network_summary, "n_selected")):  # 2 % unless said otherwise
-        assert table(COEFFICIENTS, ROIS, CLASSES).groupby("class")[marks].sum().tolist() == [1, 1]
+    for table, marks in zip(region_tables(COEFFICIENTS, ROIS, CLASSES), ("selected", "n_selected"), strict=True):
+        assert table.groupby("class")[marks].sum().tolist() == [1, 1]  # 2 % unless said otherwise
 
 
 def test_weights_by_hand_and_binary_maps_mirror_each_other():
-    table = roi_weights(COEFFICIENTS, ROIS, CLASSES, fraction=0.25)
+    table, _ = region_tables(COEFFICIENTS, ROIS, CLASSES, fraction=0.25)
     patient, control = (table[table["class"] == name].set_index("name") for name in ("patient", "control"))
     assert patient["weight"].to_dict() == {"b": 1.5, "d": 0.8, "a": 0.0, "c": -2.0}
     assert patient.loc["b", "importance"] == pytest.approx(np.exp(1.5) - 1)
@@ -50,13 +50,13 @@ def test_weights_by_hand_and_binary_maps_mirror_each_other():
     assert patient["selection_frequency"].to_dict() == {"b": 0.5, "d": 0.5, "a": 0, "c": 0}
     assert control.loc["c", "importance"] == pytest.approx(np.exp(2.0) - 1) and control.loc["c", "selected"]
     pd.testing.assert_series_equal(control["weight"].sort_index(), -patient["weight"].sort_index())
-    other = roi_weights(COEFFICIENTS[:, ::-1], ROIS, CLASSES, fraction=0.25).set_index(["class", "name"])
+    other = region_tables(COEFFICIENTS[:, ::-1], ROIS, CLASSES, fraction=0.25)[0].set_index(["class", "name"])
     for name, exchanged in (("patient", control), ("control", patient)):  # classes exchanged exchange their maps
         pd.testing.assert_frame_equal(other.loc[name], exchanged.drop(columns="class"))
 
 
 def test_network_summary_adds_up():
-    summary = network_summary(COEFFICIENTS, ROIS, CLASSES, fraction=0.5)
+    _, summary = region_tables(COEFFICIENTS, ROIS, CLASSES, fraction=0.5)
     patient = summary[summary["class"] == "patient"].set_index("network")
     assert patient["n_rois"].to_dict() == {"visual": 2, "default": 2}
     assert patient["n_selected"].sum() == 2 and (summary["n_folds"] == 2).all()
@@ -70,7 +70,7 @@ def test_networks_by_hand_in_both_kinds_of_odds_ratios(way):
     """Network "default" has the ROIs c and d, whose patient weights are -1, 0.1 and -3, 1.5 in the two folds."""
     patient = np.expm1([[-1, 0.1], [-3, 1.5]])
     control = np.expm1([[1, -0.1], [3, -1.5]]) if way == "symmetric" else -patient
-    table = network_summary(COEFFICIENTS, ROIS, CLASSES, 0.25, way).set_index(["class", "network"])
+    table = region_tables(COEFFICIENTS, ROIS, CLASSES, 0.25, way)[1].set_index(["class", "network"])
     for name, folds in (("patient", patient), ("control", control)):
         assert table.at[(name, "default"), "importance_sd"] == pytest.approx(folds.mean(axis=1).std())
     # means of the weights -(-1), -(-3) and -0.1, -1.5
@@ -102,7 +102,7 @@ def test_published_odds_ratios_are_averaged_over_folds_and_cut_at_the_percentile
     rois = pd.DataFrame({"value": range(n_rois), "name": "r", "network": "n", "hemisphere": "L"})
     names = [f"c{i}" for i in range(n_classes)]
     table, symmetric = (
-        roi_weights(ours, rois, names, 0.02, way).sort_values(["class", "value"], ignore_index=True)
+        region_tables(ours, rois, names, 0.02, way)[0].sort_values(["class", "value"], ignore_index=True)
         for way in ("published", "symmetric")
     )
     np.testing.assert_allclose(table["importance"], expected.ravel(), rtol=1e-12)
@@ -111,16 +111,6 @@ def test_published_odds_ratios_are_averaged_over_folds_and_cut_at_the_percentile
     frequency = np.mean([published_maps([w], 2)[1] for w in folds], axis=0)
     np.testing.assert_allclose(table["selection_frequency"], frequency.ravel())
     assert (symmetric["selected"] != table["selected"]).any()  # so nothing may claim that both select the same ROIs
-
-
-def test_published_odds_ratios_differ_for_the_first_of_two_classes_alone():
-    """Within a fold: exp(w) - 1 of the second class, 1 - exp(w) of the first, with the same w."""
-    symmetric, published = importance(COEFFICIENTS), importance(COEFFICIENTS, "published")
-    np.testing.assert_array_equal(symmetric[:, 1], published[:, 1])
-    np.testing.assert_allclose(published[:, 0], 1 - np.exp(POSITIVE))
-    np.testing.assert_allclose(symmetric[:, 0], np.exp(-POSITIVE) - 1)
-    seven = np.random.default_rng(0).standard_normal((2, 7, 4))
-    np.testing.assert_array_equal(importance(seven), importance(seven, "published"))
 
 
 def test_painting_goes_by_value_not_by_position():
@@ -183,19 +173,20 @@ def test_no_two_classes_share_maps():
 
 def test_signs_are_compared_with_those_of_controls():
     """Patient weights: a 0, b 1.5, c -2, d 0.8; with the fixed class 0.45 more than half of them."""
-    patient = roi_weights(COEFFICIENTS, ROIS, CLASSES, controls=CONTROL_COEFFICIENTS).set_index(["class", "name"])
-    patient = patient.loc["patient"].astype({"sign_agrees": bool})
+    table, _ = region_tables(COEFFICIENTS, ROIS, CLASSES, controls=CONTROL_COEFFICIENTS)
+    patient = table.set_index(["class", "name"]).loc["patient"].astype({"sign_agrees": bool})
     assert patient["weight_random"].to_dict() == pytest.approx({"b": 0.15, "d": 0.08, "a": 0.0, "c": -0.2})
     assert patient["weight_wrong_class"].to_dict() == pytest.approx({"b": -1.5, "d": -0.8, "a": 0.0, "c": 2.0})
     assert patient["weight_fixed_class"].to_dict() == pytest.approx({"b": 1.2, "d": 0.85, "a": 0.45, "c": -0.55})
     assert patient["sign_agrees"].to_dict() == {"b": True, "d": True, "a": False, "c": True}  # whatever the wrong class
     turned = CONTROL_COEFFICIENTS * np.array([1, 1, -1])[:, None, None, None]
-    assert not roi_weights(COEFFICIENTS, ROIS, CLASSES, controls=turned).query("name != 'a'")["sign_agrees"].all()
-    assert not roi_weights(COEFFICIENTS, ROIS, CLASSES)["sign_agrees"].any()  # without controls, none is known to
+    table, _ = region_tables(COEFFICIENTS, ROIS, CLASSES, controls=turned)
+    assert not table.query("name != 'a'")["sign_agrees"].all()
+    assert not region_tables(COEFFICIENTS, ROIS, CLASSES)[0]["sign_agrees"].any()  # without controls, none is known to
 
 
 def test_coefficients_that_do_not_fit_are_refused():
     with pytest.raises(DataError, match="4 ROIs"):
-        roi_weights(COEFFICIENTS, ROIS.iloc[:3], CLASSES)
+        region_tables(COEFFICIENTS, ROIS.iloc[:3], CLASSES)
     with pytest.raises(DataError, match="coefficients of controls"):
-        roi_weights(COEFFICIENTS, ROIS, CLASSES, controls=CONTROL_COEFFICIENTS[:, :1])
+        region_tables(COEFFICIENTS, ROIS, CLASSES, controls=CONTROL_COEFFICIENTS[:, :1])

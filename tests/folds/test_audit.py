@@ -53,48 +53,27 @@ def audit(scans, folds):
     return {leak.kind: leak for leak in leaks}
 
 
-def plant(kind, scans, folds, draw):
-    """Return tables with one leak: a training scan, subject, … of fold 0 is also in its test part."""
-    part = folds[folds["fold"] == 0]
-    trained = draw(st.sampled_from(sorted(part.loc[part["role"] == "train", "scan_id"])))
-    tested = draw(st.sampled_from(sorted(part.loc[part["role"] == "test", "scan_id"])))
-    if kind == "scan_id":
-        row = pd.DataFrame([{"scan_id": trained, "fold": 0, "role": "test"}])
-        return scans, pd.concat([folds, row], ignore_index=True)
-    values = scans.set_index("scan_id")
-    value = values.loc[trained, kind]
-    value = "a family" if pd.isna(value) else value
-    values.loc[[trained, tested], kind] = value
-    return values.reset_index(), folds
-
-
-@given(clean_tables(), st.sampled_from(KINDS), st.data())
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_every_planted_leak_is_found_and_no_clean_table_refused(table, kind, data):
-    scans, folds = table
-    assert audit(scans, folds) == {}
-    leaks = audit(*plant(kind, scans, folds, data.draw))
-    assert kind in leaks
-    assert {"train", "test"} <= set(leaks[kind].roles)
-
-
 @given(clean_tables(), st.data())
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_the_audit_agrees_with_a_look_at_every_pair(table, data):
-    """The audit finds exactly the leaks that a comparison of all pairs of scans finds."""
+    """The audit finds exactly the leaks that a comparison of all pairs of scans finds: none in a clean table."""
     scans, folds = table
     for _ in range(data.draw(st.integers(0, 3))):
-        column = data.draw(st.sampled_from(["subject", "group", "series", "role"]))
-        spoiled = folds if column == "role" else scans
+        column = data.draw(st.sampled_from(["scan_id", "subject", "group", "series", "role"]))
+        spoiled = folds if column in ("scan_id", "role") else scans
         row, other = (data.draw(st.integers(0, len(spoiled) - 1)) for _ in range(2))
         spoiled.loc[row, column] = spoiled.loc[other, column]
-    about, expected = scans.set_index("scan_id"), set()
+    about, expected = scans.set_index("scan_id").to_dict("index"), {}
     for _, part in folds.groupby("fold"):
         for one, two in combinations(part.itertuples(), 2):
-            if one.role != two.role:
-                same = about.loc[one.scan_id], about.loc[two.scan_id]
-                expected |= {k for k in KINDS[1:] if same[0][k] == same[1][k] and not pd.isna(same[0][k])}
-    assert set(audit(scans, folds)) == expected
+            first, second = ({"scan_id": row.scan_id, **about[row.scan_id]} for row in (one, two))
+            for kind in KINDS if one.role != two.role else ():
+                itself = kind == "series" and one.scan_id == two.scan_id  # reported as scan_id
+                if first[kind] == second[kind] and not pd.isna(first[kind]) and not itself:
+                    expected.setdefault(kind, set()).update({one.role, two.role})
+    found = audit(scans, folds)
+    assert found.keys() == expected.keys()
+    assert all(len(leak.roles) > 1 and set(leak.roles) <= expected[kind] for kind, leak in found.items())
 
 
 # ---- copies of a recording -------------------------------------------------------------------
@@ -280,7 +259,7 @@ def test_a_copy_in_another_format_or_precision_is_the_same_recording(tmp_path):
     series = random.standard_normal((40, 5))
     np.save(tmp_path / "a.npy", series.astype(np.float32))
     np.save(tmp_path / "b.npy", series)
-    np.savetxt(tmp_path / "c.csv", 100 + 3 * series, delimiter=",", fmt="%.4f")
+    np.savetxt(tmp_path / "c.csv", 100 + 3 * series, delimiter=",", fmt="%.1f")
     np.save(tmp_path / "d.npy", series + 0.5 * random.standard_normal((40, 5)))
     files = [str(tmp_path / name) for name in ("a.npy", "b.npy", "c.csv", "d.npy")]
     scans = pd.DataFrame({"scan_id": list("abcd"), "bold": files})

@@ -1,17 +1,14 @@
 """Scans that hold the same recording: refused, excluded or never split."""
 
 import argparse
-import json
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cli import commands
+from bolt.cli import main as cli
 from bolt.config import Folds
 from bolt.config.study import Study
-from bolt.folds.check import name_contents
 from bolt.folds.duplicates import find_copies, handle_copies, join_copies
 from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import make_folds
@@ -19,9 +16,7 @@ from bolt.io.errors import LeakError
 from bolt.io.files import read_table
 from bolt.series.cache import SeriesCache
 from bolt.training.outputs import fold_table
-from tests.abide import write_series
 from tests.folds.test_splits import make_scans
-from tests.shared import shared_data
 from tests.snake import series_dataset
 
 
@@ -105,33 +100,25 @@ def test_copies_are_refused_whichever_side_they_fall_on(seed):
 
 
 def run(stage: str, config, **options) -> None:
-    commands.run(argparse.Namespace(stage=stage, config=config, **options))
+    cli.run(argparse.Namespace(stage=stage, config=config, **options))
 
 
-def with_copies(folder, **folds):
-    """A dataset of 12 people in which 0 and 2 (one class), and 4 and 5 (two classes), hold one recording each."""
-    config = series_dataset(folder, folds={"outer": 2, **folds})
+@pytest.mark.parametrize(("rule", "n_excluded", "n_warned"), [("refuse", 0, 0), ("exclude", 3, 1), ("group", 0, 4)])
+def test_a_run_with_copies(tmp_path, monkeypatch, caplog, rule, n_excluded, n_warned):
+    """Of 12 people 0 and 2 (one class), and 4 and 5 (two classes), hold one recording each."""
+    monkeypatch.chdir(tmp_path)
+    config = series_dataset(tmp_path, folds={"outer": 2} | ({} if rule == "refuse" else {"duplicates": rule}))
     for copy, source in ((2, 0), (5, 4)):
-        shutil.copy(*(folder / f"series/sub-{i:02d}_task-rest.npy" for i in (source, copy)))
+        shutil.copy(*(tmp_path / f"series/sub-{i:02d}_task-rest.npy" for i in (source, copy)))
     run("index", config, minimum_volumes=2)
     run("cache", config, atlas="dosenbach160")
-    return config, Study.read(config).layout
-
-
-def test_a_run_stops_at_copies_unless_told_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config, layout = with_copies(tmp_path)
     run("exclusions", config)
-    assert read_table(layout.exclusions).empty
-    with pytest.raises(LeakError, match="sub-00_task-rest, sub-02_task-rest hold one recording.*folds: duplicates"):
-        run("folds", config)
-
-
-@pytest.mark.parametrize(("rule", "n_excluded", "n_warned"), [("exclude", 3, 1), ("group", 0, 4)])
-def test_a_run_with_copies(tmp_path, monkeypatch, caplog, rule, n_excluded, n_warned):
-    monkeypatch.chdir(tmp_path)
-    config, layout = with_copies(tmp_path, duplicates=rule)
-    run("exclusions", config)
+    layout = Study.read(config).layout
+    if rule == "refuse":
+        assert read_table(layout.exclusions).empty
+        with pytest.raises(LeakError, match="sub-00_task-rest, sub-02_task-rest hold one recording.*folds: duplicates"):
+            run("folds", config)
+        return
     run("folds", config)
     assert "4 scans hold 2 recordings" in caplog.text
     excluded = read_table(layout.exclusions, text=("scan_id",))
@@ -145,16 +132,3 @@ def test_a_run_with_copies(tmp_path, monkeypatch, caplog, rule, n_excluded, n_wa
         assert roles.group["sub-00_task-rest"] == roles.group["sub-02_task-rest"] == "sub-00 + sub-02"
         assert roles.role["sub-04_task-rest"] == roles.role["sub-05_task-rest"]
     assert roles.group["sub-01_task-rest"] == "sub-01"
-
-
-def test_a_copied_scan_of_real_data(tmp_path):
-    table = pd.read_csv(write_series(shared_data("abide1"), tmp_path, 60), sep="\t", dtype=str)
-    series = {scan: np.load(tmp_path / f"{scan}.npy") for scan in table.scan_id}
-    first, second = table.scan_id[3], table.scan_id[17]
-    series[second] = np.round(series[first], 2)
-    contents = {"series": name_contents(series)}
-    assert find_copies(contents, table.scan_id) == [sorted([first, second])]
-    scans = table.assign(group=table.subject, label=table.diagnosis)
-    folds = make_folds(scans, Folds(outer=4, duplicates="group"), contents)
-    assert folds.groupby("fold").role.nunique().tolist() == [3] * 4
-    assert json.dumps(sorted(set(folds[folds.scan_id.isin([first, second])].group))).count("+") == 1

@@ -1,4 +1,4 @@
-"""Folds are balanced and free of leaks, and the audit catches every manipulation."""
+"""Folds are balanced and free of leaks, outer and inner ones, and the audit catches every manipulation."""
 
 import warnings
 from itertools import combinations, product
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
+from bolt.folds.inner import make_inner_folds
 from bolt.folds.splits import FOLD_COLUMNS, ROLES, audit_folds, hold_out, make_folds, quarters, stratified_groups
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
@@ -205,7 +206,7 @@ def cohorts(draw):
 
 
 @given(cohorts(), st.integers(2, 6), st.floats(0.05, 0.45), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_no_cohort_makes_it_leak(scans, outer, validation, seed):
     """Folds are correct, checked here independently of the audit, or a BoltError reports why they cannot be made."""
     asked = Folds(outer=outer, validation=validation, seed=seed)
@@ -275,3 +276,152 @@ def test_groups_are_divided_as_scikit_learn_does(n, n_strata, n_groups, n_parts,
             return
     names, part = stratified_groups(strata, groups, n_parts, seed)
     assert [set(names[part == i]) for i in range(n_parts)] == expected
+
+
+# ---- sites left out, and the unit that never straddles a split --------------------------------------
+def by_site(n_sites, **settings):
+    return Folds(scheme="leave-site-out", outer=n_sites, **settings)
+
+
+def sites_of(folds, scans, role):
+    """Return the sites of a role in each fold."""
+    joined = folds.merge(scans[["scan_id", "site"]], on="scan_id")
+    return joined[joined["role"] == role].groupby("fold")["site"].agg(set)
+
+
+def test_each_fold_tests_one_site_and_validates_on_another():
+    scans = make_scans(60, sites=5, scans_each=2)
+    folds = make_folds(scans, by_site(5))
+    tested, validated = (sites_of(folds, scans, role) for role in ("test", "validation"))
+    assert tested.tolist() == [{f"site-{i}"} for i in range(5)]
+    assert all(len(sites) == 1 for sites in validated)
+    assert set.union(*validated) == {f"site-{i}" for i in range(5)}  # each site validates once
+    for fold, trained in sites_of(folds, scans, "train").items():
+        assert len(trained) == 3 and not trained & (tested[fold] | validated[fold])
+
+
+def test_the_seed_turns_the_ring_and_row_order_does_not():
+    scans = make_scans(60, sites=6)
+    first = make_folds(scans, by_site(6, seed=1))
+    pd.testing.assert_frame_equal(first, make_folds(scans.sample(frac=1, random_state=0), by_site(6, seed=1)))
+    other = make_folds(scans, by_site(6, seed=2))
+    assert sites_of(first, scans, "test").equals(sites_of(other, scans, "test"))
+    assert not sites_of(first, scans, "validation").equals(sites_of(other, scans, "validation"))
+
+
+def test_a_site_with_one_class_is_tested_but_does_not_validate():
+    scans = make_scans(60, sites=5)
+    scans.loc[scans["site"] == "site-3", "label"] = "A"
+    for seed in range(5):
+        folds = make_folds(scans, by_site(5, seed=seed))
+        assert {"site-3"} in sites_of(folds, scans, "test").tolist()
+        assert {"site-3"} not in sites_of(folds, scans, "validation").tolist()
+
+
+def test_training_keeps_every_class():
+    """Class C is at three sites only: at least one of those not tested must stay in training."""
+    scans = make_scans(60, sites=5)
+    for site in ("site-0", "site-1", "site-2"):
+        scans.loc[scans.index[scans["site"] == site][:2], "label"] = "C"
+    for seed in range(8):
+        folds = make_folds(scans, by_site(5, seed=seed)).merge(scans[["scan_id", "label"]], on="scan_id")
+        assert (folds[folds["role"] == "train"].groupby("fold")["label"].nunique() == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "n_folds", "message", "hint"),
+    [
+        ({}, 10, "there are 4 sites, but 10 folds", "'folds: outer' to 4"),
+        ({"site": None}, 4, "40 scans have no site", "'site' in the dataset's file"),
+        ({"site": ["a", "b"] * 20}, 2, "three sites", "kfold"),
+        ({"group": ["one"] * 2 + [f"g{i}" for i in range(38)]}, 4, "scanned at 2 sites", "Exclude"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused(columns, n_folds, message, hint):
+    with pytest.raises(DataError, match=message) as caught:
+        make_folds(make_scans(40, sites=4).assign(**columns), by_site(n_folds))
+    assert hint in caught.value.hint
+
+
+def test_the_audit_watches_the_sites_too():
+    scans = make_scans(40, sites=4)
+    folds = make_folds(scans, by_site(4))
+    audit_folds(folds, scans, by_site=True)
+    row = folds.index[(folds["fold"] == 1) & (folds["role"] == "train")][0]
+    folds.loc[row, "role"] = "validation"
+    audit_folds(folds, scans)
+    with pytest.raises(LeakError, match="site 'site-[0-9]' is in train and validation of fold 1"):
+        audit_folds(folds, scans, by_site=True)
+
+
+def test_the_papers_split_by_subject_alone():
+    scans = make_scans(60, scans_each=2)
+    families = in_families(scans)
+    alone = make_folds(families, Folds(outer=5, group="subject"))
+    pd.testing.assert_frame_equal(alone, make_folds(scans, Folds(outer=5)))
+    assert (alone.groupby(["fold", "subject"])["role"].nunique() == 1).all()
+    split = alone.merge(families[["scan_id", "group"]], on="scan_id").groupby(["fold", "group_y"])["role"].nunique()
+    assert (split > 1).any()  # the paper's split separates families
+    with pytest.raises(LeakError, match="group 'family-"):
+        audit_folds(alone, families)
+
+
+# ---- inner folds -----------------------------------------------------------------------------------
+SETTINGS = Folds(outer=4)
+
+
+@pytest.fixture(scope="module")
+def families():
+    """Return 40 subjects in 20 families, each family with one label, two scans per subject."""
+    scans = make_scans(40, scans_each=2)
+    return scans.assign(group=[f"family-{int(s[4:]) // 8 * 4 + int(s[4:]) % 4}" for s in scans["subject"]])
+
+
+@pytest.fixture
+def folds(families):
+    return make_folds(families, SETTINGS)
+
+
+def test_every_scan_of_the_training_side_is_tested_once_and_no_family_straddles(families, folds):
+    for fold in range(4):
+        outer = folds[folds["fold"] == fold]
+        inner = make_inner_folds(folds, families, fold, SETTINGS, 3)
+        side = outer.loc[outer["role"] != "test", "scan_id"]
+        tested = inner.loc[inner["role"] == "test", "scan_id"]
+        assert sorted(tested) == sorted(side)
+        assert not set(inner["group"]) & set(outer.loc[outer["role"] == "test", "group"])
+        assert inner.groupby(["fold", "group"])["role"].nunique().max() == 1
+        labels = inner.merge(families[["scan_id", "label"]], on="scan_id")
+        counts = labels[labels["role"] == "test"].groupby(["fold", "label"]).size().unstack()
+        assert (counts["A"] / counts.sum(axis=1)).between(0.3, 0.7).all()  # stratified
+
+
+def test_the_split_depends_on_the_fold_and_on_nothing_else(families, folds):
+    one, again = (make_inner_folds(folds, families.sample(frac=1, random_state=s), 0, SETTINGS, 3) for s in (0, 1))
+    pd.testing.assert_frame_equal(one, again)
+    other = make_inner_folds(folds, families, 1, SETTINGS, 3)
+    both = one.merge(other, on=["scan_id", "fold"])
+    assert (both["role_x"] != both["role_y"]).any()
+
+
+def test_a_family_of_the_test_part_is_refused(families, folds):
+    test = folds[(folds["fold"] == 0) & (folds["role"] == "test")].index[0]
+    folds.loc[test, "role"] = "train"  # a scan of a subject in the test part
+    with pytest.raises(LeakError, match="training side and the test part of fold 0"):
+        make_inner_folds(folds, families, 0, SETTINGS, 3)
+
+
+def test_more_parts_than_families_and_unknown_folds_are_refused(families, folds):
+    with pytest.raises(DataError, match="fewer than the 9 folds"):
+        make_inner_folds(folds, families, 0, SETTINGS, 9)
+    with pytest.raises(DataError, match="no fold 7"):
+        make_inner_folds(folds, families, 7, SETTINGS, 3)
+
+
+def test_leaving_sites_out_and_subjects_as_units(families):
+    by_subject = families.assign(site=[f"site-{int(s[4:]) % 3}" for s in families["subject"]])
+    settings = Folds(scheme="leave-site-out", group="subject", outer=3)
+    folds = make_folds(by_subject, settings)
+    inner = make_inner_folds(folds, by_subject, 0, settings, 2)
+    assert (inner["group"] == inner["subject"]).all()
+    assert inner.groupby(["fold", "subject"])["role"].nunique().max() == 1

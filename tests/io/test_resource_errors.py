@@ -17,8 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from bolt.cli.main import main
-from bolt.io import disk_space as disk
-from bolt.io import resource_errors
+from bolt.io import resource_errors as disk
 from bolt.io.errors import ConfigError, DataError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_table
 from bolt.io.resource_errors import disk_shortage, explain_shortages, memory_shortage
@@ -66,7 +65,7 @@ def test_full_disk_without_space_for_temporary_files(tmp_path, monkeypatch):
     def none() -> str:
         raise FileNotFoundError("No usable temporary directory found")
 
-    monkeypatch.setattr(resource_errors.tempfile, "gettempdir", none)
+    monkeypatch.setattr(disk.tempfile, "gettempdir", none)
     assert "no space left" in str(disk_shortage(OSError(errno.ENOSPC, "full"), [tmp_path]))
 
 

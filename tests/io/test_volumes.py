@@ -4,12 +4,12 @@ import gzip
 import struct
 import warnings
 
+import ants
 import nibabel as nib
 import numpy as np
 import pytest
 
 from bolt.io.errors import DataError
-from bolt.io.files import sha256
 from bolt.io.streams import VolumeWriter, ahead, iter_volumes
 from bolt.io.volumes import check_bold, check_image, space_of
 
@@ -194,11 +194,15 @@ def test_an_image_of_one_volume_or_of_five_dimensions_is_refused(tmp_path, data)
 
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_writer_round_trip(tmp_path, data, dtype):
-    path = tmp_path / "sub-01_space-MNI152NLin6Asym_bold.nii.gz"
-    with VolumeWriter(path, AFFINE, (7, 8, 9), tr=0.72, dtype=dtype, code=4) as writer:
-        for t in range(6):
-            writer.append(data[..., t])
-        assert not path.exists()
+    path, again = tmp_path / "sub-01_space-MNI152NLin6Asym_bold.nii.gz", tmp_path / "again.nii.gz"
+    for made in (path, again):
+        with VolumeWriter(made, AFFINE, (7, 8, 9), tr=0.72, dtype=dtype, code=4) as writer:
+            for t in range(6):
+                writer.append(data[..., t])
+            assert not made.exists()
+    assert path.read_bytes() == again.read_bytes()
+    np.testing.assert_array_equal(ants.image_read(str(again)).numpy(), data)
+    again.unlink()
     image = nib.load(path)
     np.testing.assert_array_equal(np.asarray(image.dataobj), data)
     np.testing.assert_allclose(image.affine, AFFINE, atol=1e-5)
@@ -207,24 +211,6 @@ def test_writer_round_trip(tmp_path, data, dtype):
     info = check_bold(path)
     assert (info.tr, info.n_volumes) == (0.72, 6)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_writer_is_deterministic(tmp_path, data):
-    for name in ("a.nii.gz", "b.nii.gz"):
-        with VolumeWriter(tmp_path / name, AFFINE, (7, 8, 9), tr=2, code=4) as writer:
-            writer.append(data[..., 0])
-            writer.append(data[..., 1])
-    assert sha256(tmp_path / "a.nii.gz") == sha256(tmp_path / "b.nii.gz")
-    (tmp_path / "b.nii.gz").write_bytes(b"else")
-    assert sha256(tmp_path / "a.nii.gz") != sha256(tmp_path / "b.nii.gz")
-
-
-def test_ants_reads_what_the_writer_wrote(tmp_path, data):
-    ants = pytest.importorskip("ants")
-    with VolumeWriter(tmp_path / "a.nii.gz", np.diag([2.0, 2, 2, 1]), (7, 8, 9), tr=2, code=4) as writer:
-        for t in range(6):
-            writer.append(data[..., t])
-    np.testing.assert_array_equal(ants.image_read(str(tmp_path / "a.nii.gz")).numpy(), data)
 
 
 def test_an_error_while_writing_leaves_no_file(tmp_path, data):

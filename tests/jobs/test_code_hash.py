@@ -35,14 +35,17 @@ def fresh(*modules):
     return fingerprint.fingerprint(*modules)
 
 
-def test_a_kernel_counts_with_its_module(package):
+def test_a_kernel_and_a_data_file_count_with_their_module(package):
     before = fresh("bolt.a")
     (package / "b.cpp").write_text("int g() { return 1; }")
     with_kernel = fresh("bolt.a")
     (package / "b.cpp").write_text("int g() { return 2; }")
     changed = fresh("bolt.a")
     (package / "shared.h").write_text("#define N 3")
-    assert len({before, with_kernel, changed, fresh("bolt.a")}) == 4
+    with_header = fresh("bolt.a")
+    (package / "b.yaml").write_text("look: 1")
+    (package / "c.yaml").write_text("look: 1")
+    assert len({before, with_kernel, changed, with_header, fresh("bolt.a")}) == 5
 
 
 def test_comments_docstrings_and_other_modules_do_not_count(package):

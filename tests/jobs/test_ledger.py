@@ -8,8 +8,7 @@ from bolt.cli.main import main
 from bolt.config import ROOT
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json
-from bolt.jobs.benchmark_files import read_benchmark
-from bolt.jobs.ledger import JobCost, ledger, refresh_ledger, write_ledger
+from bolt.jobs.ledger import JobCost, ledger, read_benchmark, refresh_ledger, write_ledger
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 FOLD = "cc200/MNI152-none/bolt-1a2b/seed-0/fold-{}"

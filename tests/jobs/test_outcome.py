@@ -1,10 +1,11 @@
-"""Outcomes of jobs: bad data are recorded, and crashes raised."""
+"""Outcomes of jobs: bad data are recorded, crashes raised; before a scheduler kills a job, it stops and says why."""
 
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import pytest
 from bolt.config import ROOT
 from bolt.io.errors import BoltWarning, ConfigError, DataError
 from bolt.io.files import read_json, read_yaml, write_json
-from bolt.jobs.outcome import Outcome
+from bolt.jobs.outcome import LIMITED, Limits, Outcome, limits
+from bolt.jobs.progress import at_step
 
 
 @pytest.fixture
@@ -105,35 +107,34 @@ def test_attempts_agree_with_the_default_profile():
     assert profile["retries"] + 1 == Outcome.ATTEMPTS
 
 
-REPORTED = """
-import os, signal, sys
-from pathlib import Path
-from bolt.io.errors import DataError
-from bolt.jobs.outcome import Outcome
-from bolt.jobs.progress import at_step
+def reported(status, log, fail):
+    """Be a job whose output goes to a log."""
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    sys.argv = ["bolt", str(status)]
 
-def work():
-    print("line of the log", file=sys.stderr)
-    at_step("anatomical.brain")
-    {what}
+    def work():
+        print("line of the log", file=sys.stderr)
+        at_step("anatomical.brain")
+        fail()
 
-Outcome("anatomical", Path(sys.argv[1]), attempt=2).run(work)
-"""
+    Outcome("anatomical", status, attempt=2).run(work)
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("fail", "said"),
     [
-        ("raise DataError('no brain', where='T1w.nii.gz', hint='Look at it')", "T1w.nii.gz: no brain"),
-        ("raise ZeroDivisionError('a bug')", "ZeroDivisionError: a bug"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
+        (bad, "a.nii.gz: voxels are NaN"),
+        (crash, "ZeroDivisionError: no room"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by signal 9"),
     ],
 )
-def test_a_failure_writes_a_report_with_step_command_and_log(tmp_path, what, said):
+def test_a_failure_writes_a_report_with_step_command_and_log(tmp_path, fail, said):
     status, log = tmp_path / "sub-01_task-rest_status.json", tmp_path / "sub-01.log"
-    with log.open("w") as file:
-        command = [sys.executable, "-c", REPORTED.format(what=what), str(status)]
-        subprocess.run(command, stderr=file, stdout=file, check=True, cwd=ROOT)
+    process = multiprocessing.get_context("fork").Process(target=reported, args=(status, log, fail))
+    process.start()
+    process.join()
     report = Path(read_json(status)["report"])
     assert report == tmp_path / "sub-01_task-rest_crash.txt"
     text = report.read_text()
@@ -160,3 +161,36 @@ def test_warnings_are_listed_and_passed_on(tmp_path):
     write_json({"state": "ok", "stage": "x", "reason": "", "hint": ""}, tmp_path / "third.json")
     second.run(lambda: None)
     assert "warnings" not in read_json(second.status)
+
+
+def much():
+    np.ones(100_000_000, np.float64).sum()
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("given", "work", "said"),
+    [
+        (Limits(1500, 60), much, "needs more memory than the 1500 MB"),
+        (Limits(100_000, 0), lambda: time.sleep(60), "takes longer than the 0 minutes"),
+        (Limits(100_000, 60), lambda: time.sleep(0.1), None),
+    ],
+)
+def test_the_last_attempt_gives_up_before_it_is_killed(outcome, tmp_path, given, work, said):
+    outcome.attempt, outcome.limits = Outcome.ATTEMPTS, given
+    begun = time.monotonic()
+    outcome.run(work)
+    assert time.monotonic() - begun < 60
+    status = state(tmp_path)
+    if said is None:
+        assert status["state"] == "ok"
+        return
+    assert status["state"] == "failed" and said in status["reason"] and "--set-resources" in status["hint"]
+    assert (tmp_path / "mask.nii.gz").read_bytes() == b""
+
+
+def test_limits_hold_where_a_scheduler_enforces_them(monkeypatch):
+    monkeypatch.delenv(LIMITED, raising=False)
+    assert limits([100, 10]) is None
+    monkeypatch.setenv(LIMITED, "1")
+    assert limits([100, 10]) == Limits(100, 10) and limits(None) is None

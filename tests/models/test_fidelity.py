@@ -8,7 +8,7 @@ from bolt.config import Config, Experiment, known, load_experiment, load_model
 from bolt.config.models import Fidelity
 from bolt.experiments.entries import rows_of
 from bolt.io.places import ROOT
-from bolt.report.sections.model_text import network_text
+from bolt.report.sections.methods import model_text
 from tests.training.test_runner import DATASET
 
 RECONSTRUCTED = {"cnn_lstm", "gc_lstm", "hatnet", "ift_net", "lstm"}
@@ -26,7 +26,7 @@ def test_every_model_states_its_fidelity_in_one_sentence_here_and_in_the_documen
 
 
 def test_the_methods_text_names_reconstructions():
-    texts = {name: network_text(load_model(name), DATASET) for name in ("ift_net", "swint")}
+    texts = {name: model_text(load_model(name), DATASET) for name in ("ift_net", "swint")}
     note = load_model("ift_net").fidelity.note
     assert texts["ift_net"].endswith(f"It is a reconstruction, not the original method: {note}")
     assert "reconstruct" not in texts["swint"]

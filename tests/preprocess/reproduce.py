@@ -39,16 +39,15 @@ def roi_series(folder: Path, work: Path) -> np.ndarray:
     nib.save(image.slicer[..., :VOLUMES], bold)
     template = folder / "template"
     anatomical = init_anatomical_wf(SETTINGS)
-    anatomical.inputs.inputnode.t1w = str(folder / "sub-01_T1w.nii.gz")
-    anatomical.inputs.inputnode.template = str(template / "T1w.nii.gz")
-    anatomical.inputs.inputnode.template_mask = str(template / "brain_mask.nii.gz")
+    given = {"t1w": folder / "sub-01_T1w.nii.gz", "template": template / "T1w.nii.gz"}
+    given["template_mask"] = template / "brain_mask.nii.gz"
+    anatomical.get_node("inputnode").inputs.trait_set(**{port: str(path) for port, path in given.items()})
     made = run(anatomical, work / "anat", where=folder)
     ports = {"mask": "t1w_mask", "forward": "t1w_to_space"}
     given = {ports.get(port, port): path for port, path in made.items()}
     given |= {"bold": str(bold), "template": str(template / "T1w.nii.gz")}
     workflow = init_functional_wf(SETTINGS, 4.0, 2.0)
-    for port in functional.INPUTS:
-        setattr(workflow.inputs.inputnode, port, given[port])
+    workflow.get_node("inputnode").inputs.trait_set(**{port: given[port] for port in functional.INPUTS})
     made = run(workflow, work / "func", where=bold)
     return block_means(nib.load(made["bold"]), nib.load(template / "brain_mask.nii.gz"))
 

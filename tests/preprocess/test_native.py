@@ -11,8 +11,7 @@ import pytest
 
 from bolt.atlases.image import Atlas
 from bolt.config import Config, load_denoise
-from bolt.config.derivatives import anatomical_names
-from bolt.config.layout import Layout
+from bolt.config.layout import Layout, anatomical_names
 from bolt.io.errors import BoltWarning
 from bolt.io.files import read_json, read_table
 from bolt.io.volumes import BoldInfo

@@ -20,7 +20,7 @@ from bolt.io.files import write_json, write_status
 from bolt.preprocess.anatomical.workflow import anatomical_names, init_anatomical_wf
 from bolt.preprocess.functional.confounds import write_motion
 from bolt.preprocess.functional.workflow import functional_names, init_functional_wf
-from bolt.preprocess.sidecars import describe_dataset, methods_of, sidecar_of, uri, write_bidsignore, write_sidecars
+from bolt.preprocess.sidecars import describe_dataset, sidecar_of, write_bidsignore, write_sidecars
 from bolt.report.sections.methods import load_references
 
 SPACES = ("MNI152NLin6Asym", "MNI152NLin2009aSym")
@@ -42,7 +42,7 @@ def make_outputs(root: Path, raw: Path, folder: str, space: str) -> None:
     t1w, bold = raw / folder / "anat" / f"{prefix_of(folder)}T1w.nii.gz", raw / folder / "func" / f"{scan}_bold.nii.gz"
     halves = (
         (anat, anatomical_names(prefix_of(folder), space), [t1w]),
-        (func, functional_names(scan, space), [bold, t1w]),
+        (func, functional_names(scan, space), [bold, anat / f"{prefix_of(folder)}desc-preproc_T1w.nii.gz"]),
     )
     for place, names, sources in halves:
         for name in names.values():
@@ -121,7 +121,8 @@ def test_every_image_has_a_sidecar_that_names_its_sources(derivatives):
     assert len(images) > 10 and all(about["Description"] and about["Sources"] for about in abouts.values())
     bold = next(about for name, about in abouts.items() if name.endswith("desc-preproc_bold.nii.gz"))
     assert bold["RepetitionTime"] == 2.0 and bold["TaskName"] == "rest" and "Methods" not in bold
-    assert bold["Sources"][0] == "bids:raw:sub-01/func/sub-01_task-rest_bold.nii.gz"
+    raw, own = "bids:raw:sub-01/func/sub-01_task-rest_bold.nii.gz", "bids::sub-01/anat/sub-01_desc-preproc_T1w.nii.gz"
+    assert bold["Sources"] == [raw, own]
     mask = abouts["sub-01_desc-brain_mask.nii.gz"]
     assert mask["Type"] == "Brain" and mask["SpatialReference"] == "orig" and "RepetitionTime" not in mask
 
@@ -134,21 +135,17 @@ def test_description_names_program_and_raw_data(derivatives, tmp_path):
     assert about["License"] == "CC0"
 
 
-def test_own_files_and_raw_files_have_their_uris(tmp_path):
-    root = tmp_path / "derivatives"
-    assert uri(root / "sub-01/anat/sub-01_T1w.nii.gz", root) == "bids::sub-01/anat/sub-01_T1w.nii.gz"
-    assert uri(tmp_path / "raw/sub-01/anat/a.nii.gz", root) == "bids:raw:sub-01/anat/a.nii.gz"
-
-
 def test_workflows_carry_words_whose_references_exist():
+    settings = load_registration("testing")
     for workflow in (
-        init_anatomical_wf(load_registration("testing")),
-        init_functional_wf(load_registration("fast"), 2, 2),
+        init_anatomical_wf(settings),
+        init_anatomical_wf(settings, average=True),
+        init_functional_wf(settings, 2, 2, slice_timing=True),
+        init_functional_wf(settings, 2, 2, output="native", steady_state=3, sbref=Path("sbref.nii.gz")),
     ):
-        texts = methods_of(workflow)
-        assert texts and all(len(text) > 80 for text in texts)
-        cited = {key for text in texts for key in re.findall(r"@(\w+)", text)}
-        assert cited and cited <= set(load_references())
+        cited = set(re.findall(r"@(\w+)", workflow.__desc__))
+        assert len(workflow.__desc__) > 80 and cited and cited <= set(load_references())
+        assert not re.search(r"[{}]|  |\.\.", workflow.__desc__)
 
 
 def test_motion_table_is_left_alone(tmp_path):

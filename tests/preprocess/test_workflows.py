@@ -120,9 +120,7 @@ def test_what_follows_the_workflow_is_named_in_a_crash_report(monkeypatch, tmp_p
     files = defaultdict(lambda: "made.tsv")
     for name in ("check_t1w", "check_image", "check_together", "read_slice_times", "link_or_copy", "write_json"):
         monkeypatch.setattr(module, name, lambda *_: None, raising=False)
-    monkeypatch.setattr(module, "_first_that_works", lambda *_: (None, files, SETTINGS), raising=False)
     monkeypatch.setattr(module, "run", lambda *_, **__: files)
-    monkeypatch.setattr(module, "methods_of", lambda _: "")
     monkeypatch.setattr(module, "check_voxels", lambda *_: SimpleNamespace(shape=(1, 1, 1)), raising=False)
     monkeypatch.setattr(module, "write_sidecars", lambda *_, **__: seen.append(step()))
     monkeypatch.setattr(module.compute, f"{half}_numbers", lambda *_: seen.append(step()) or {})
@@ -134,14 +132,6 @@ def test_what_follows_the_workflow_is_named_in_a_crash_report(monkeypatch, tmp_p
     else:
         run_functional(SimpleNamespace(bold=Path("b.nii"), template=tmp_path), tmp_path, tmp_path)
     assert seen == [f"{half}.sidecars", f"{half}.quality", f"{half}.pictures"]
-
-
-@pytest.mark.slow
-def test_a_second_run_gives_the_same_numbers(head, anat, tmp_path):
-    out = tmp_path / "anat"
-    preprocess_anatomical(head.t1w, head.template, SPACE, SETTINGS, out, tmp_path / "work", prefix="sub-01_")
-    name = anatomical_names("sub-01_", SPACE)["warped"]
-    np.testing.assert_array_equal(nib.load(out / name).get_fdata(), nib.load(anat / name).get_fdata())
 
 
 def test_a_scan_that_is_cut_off_is_refused_before_work(head, anat, tmp_path):

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,15 +20,15 @@ from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import write_metrics
 from bolt.explain.connections import write_connections
-from bolt.explain.landmarks import write_landmarks
+from bolt.explain.landmarks import landmark_regression, write_landmarks
 from bolt.explain.regions import write_regions
 from bolt.explain.weights import write_controls, write_importance
 from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import write_status, write_table, write_text, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.figures import style
-from bolt.report.figures.brains.maps import Brain
+from bolt.report.figures import brains, style
+from bolt.report.figures.brains import Brain
 from bolt.series.cache import SeriesCache
 from bolt.series.gather import build_cache
 
@@ -136,7 +137,7 @@ def make_run(run, scans, events):
     write_status(run.fold(2) / "status.json", "failed", "train", DataError("loss is NaN at epoch 3"))
     write_metrics(run.folder, CLASSES, range(3), run.folder)
     cache, out = SeriesCache(run.cache), run.explanation
-    write_landmarks(cache, run.folder, range(3), CLASSES, out, tokens=5, random_draws=3, seed=0)
+    write_landmarks(landmark_regression(cache, run.folder, [0, 1], CLASSES, random_draws=3), out)
     image = load_atlas(ATLAS).image
     write_regions(out / "coefficients.npy", cache.rois, CLASSES, image, out, fraction=0.02)
     write_connections(cache, run.folder, [0, 1], CLASSES, out)
@@ -192,4 +193,6 @@ def words_only():
         patch.setattr(style, "_save", lambda _, out: write_text("", out))
         for view in ("glass", "slices", "surfaces"):
             patch.setattr(Brain, view, lambda *_: None)
+        for view in ("view_img", "view_surf"):
+            patch.setattr(brains.plotting, view, lambda *_, **__: SimpleNamespace(html=""))
         yield

@@ -7,6 +7,7 @@ import shutil
 from importlib.resources import files
 
 import pytest
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -14,6 +15,8 @@ from selenium.webdriver.common.keys import Keys
 
 from bolt.cohort.quality import excluded_by_eye
 from bolt.report.html import PAGES
+from tests.conftest import leave_empty
+from tests.report.conftest import write_all
 from tests.report.pages.test_quality import make_pages
 
 DRIVER = shutil.which("chromedriver")
@@ -25,7 +28,10 @@ ALL = (*QUESTIONS, "scans", "subject", "tested subject")
 
 
 @pytest.fixture(scope="module")
-def pages(whole, tmp_path_factory):
+def pages(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FigureCanvasPdf, "print_pdf", leave_empty)
+        whole = write_all(tmp_path_factory.mktemp("whole"))
     layout = make_pages(tmp_path_factory.mktemp("quality"), 30).layout
     made = {name: whole / f"{name}.html" for name in QUESTIONS}
     known = whole.parent / "subjects/sub-00.html"

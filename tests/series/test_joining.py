@@ -6,15 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cli import commands
+from bolt.cli import main as cli
 from bolt.config import read_yaml
 from bolt.config.study import Study
 from bolt.evaluate.metrics import by_subject, fold_metrics, pooled, write_metrics
 from bolt.io.files import read_json, read_table, write_json, write_status
 from bolt.report.sections.cohort import with_lengths
-from bolt.series.cache import SeriesCache, zscore
-from bolt.series.gather import build_cache
-from bolt.series.joining import plan_joins, volumes_of
+from bolt.series.cache import SeriesCache, volumes_of, zscore
+from bolt.series.gather import build_cache, plan_joins
 from tests.snake import series_dataset, write_yaml
 
 ROIS = pd.DataFrame({"value": [1, 2, 3], "name": list("abc"), "network": "n", "hemisphere": "L"})
@@ -117,9 +116,9 @@ def test_joined_scans_go_through_the_stages(tmp_path, monkeypatch):
     table.assign(**runs).to_csv(tmp_path / "series/scans.tsv", sep="\t", index=False)
     write_yaml(tmp_path / "mine.yaml", read_yaml(tmp_path / "mine.yaml") | {"join_scans": "session"})
     for stage, options in (("index", {"minimum_volumes": 2}), ("cache", {"atlas": "dosenbach160"})):
-        commands.run(argparse.Namespace(stage=stage, config=config, **options))
+        cli.run(argparse.Namespace(stage=stage, config=config, **options))
     for stage in ("exclusions", "folds"):
-        commands.run(argparse.Namespace(stage=stage, config=config))
+        cli.run(argparse.Namespace(stage=stage, config=config))
     layout = Study.read(config).layout
     folds, cache = read_table(layout.folds), SeriesCache(layout.cache("dosenbach160"))
     assert set(folds.scan_id) == set(cache.index.scan_id) and folds.scan_id.nunique() == folds.subject.nunique() == 12

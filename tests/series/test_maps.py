@@ -146,6 +146,7 @@ def test_weight_beyond_the_field_of_view_is_not_covered(tmp_path, data, modes):
 
 
 def test_memory_does_not_grow_with_the_scan(tmp_path, modes):
+    """Neither for maps nor for labels."""
     atlas, peaks, rng = load_atlas(modes[0]), [], np.random.default_rng(0)
     for n_volumes in (20, 400):
         path = tmp_path / f"{n_volumes}_space-{SPACE}_bold.nii.gz"
@@ -153,7 +154,7 @@ def test_memory_does_not_grow_with_the_scan(tmp_path, modes):
             for _ in range(n_volumes):
                 writer.append(rng.normal(1000, 10, SHAPE).astype(np.float32))
         tracemalloc.start()
-        parcellate(path, [atlas], denoise=NONE, threshold=0)
+        parcellate(path, [atlas, make_atlas()], denoise=NONE, threshold=0)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 100 * int(np.prod(SHAPE)) * 4  # the 380 more volumes are not kept

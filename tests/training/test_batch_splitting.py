@@ -101,12 +101,6 @@ def test_a_gpus_libraries_are_understood(text):
     assert is_shortage(RuntimeError(text)) and is_gpu_shortage(RuntimeError(text))
 
 
-def test_batch_normalisation_is_not_split(toy, tmp_path, monkeypatch):
-    error = train(toy, tmp_path, monkeypatch, scans=3, hyper={"normalise": True}, batch_size=8)
-    assert isinstance(error, BoltError)
-    assert "a batch of 8 scans does not fit" in str(error) and "batch_size: 2'" in str(error)
-
-
 def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
     """So a run that met the shortage earlier, or was resumed, has the same weights."""
     drawn: list[list[float]] = []
@@ -121,29 +115,24 @@ def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
     assert drawn[0] == drawn[1] != drawn[2]  # 7 scans, 3 of them, 3 more
 
 
+TOGETHER = {"scans": 3, "hyper": {"normalise": True}, "batch_size": 8}
+
+
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("place", "how", "words"),
     [
-        ("bolt.training.loop.Fit._inputs", "a batch of 7 scans does not fit in the GPU's memory.*batch_size"),
-        ("torch.optim.AdamW.step", "the state of the optimiser does not fit in the GPU's memory"),
+        (None, TOGETHER, "a batch of 8 scans does not fit.*batch_size: 2'"),  # batch normalisation is not split
+        (None, {"scans": 0}, "a single scan does not fit in the GPU's memory.*'device: cpu'"),
+        (None, {"scans": 3, "error": MemoryError()}, "a batch of 7 scans does not fit in the computer's .*batch_size"),
+        ("bolt.training.loop.Fit._inputs", {}, "a batch of 7 scans does not fit in the GPU's memory.*batch_size"),
+        ("torch.optim.AdamW.step", {}, "the state of the optimiser does not fit in the GPU's memory"),
     ],
 )
-def test_a_shortage_elsewhere_ends_the_fold_with_a_message(toy, tmp_path, monkeypatch, place, words):
-    monkeypatch.setattr(place, raises(GPU))
-    error = train(toy, tmp_path, monkeypatch)
+def test_a_shortage_that_smaller_batches_do_not_help_ends_the_fold(toy, tmp_path, monkeypatch, place, how, words):
+    if place:
+        monkeypatch.setattr(place, raises(GPU))
+    error = train(toy, tmp_path, monkeypatch, **how)
     assert isinstance(error, BoltError) and re.search(f"(?s)h, fold 1, seed 0: {words}", str(error))
-
-
-@pytest.mark.parametrize(
-    ("scans", "error", "words"),
-    [
-        (0, GPU, "a single scan does not fit in the GPU's memory.*'device: cpu'"),
-        (3, MemoryError(), "h, fold 1, seed 0: a batch of 7 scans does not fit in the computer's memory.*batch_size"),
-    ],
-)
-def test_what_smaller_batches_do_not_help(toy, tmp_path, monkeypatch, scans, error, words):
-    raised = train(toy, tmp_path, monkeypatch, scans=scans, error=error)
-    assert isinstance(raised, BoltError) and re.search(f"(?s){words}", str(raised))
 
 
 @pytest.mark.parametrize("error", [GPU, MemoryError()], ids=["gpu", "computer"])

@@ -205,19 +205,14 @@ def learned_and_asked(folder, monkeypatch, seed=0, crop=40, **settings):
     return seen[0], seen[1], predicted_by(out)["role"]
 
 
-def test_scans_are_learned_whole_by_default(folder, monkeypatch):
-    learned, asked, roles = learned_and_asked(folder, monkeypatch)
+def test_whole_scans_or_crops_are_learned_and_whole_scans_asked(folder, monkeypatch):
+    whole, asked, roles = learned_and_asked(folder, monkeypatch)
     cache = SeriesCache(folder / "cache")
     rows = [cache.index["scan_id"].tolist().index(scan) for scan in roles.index]
     np.testing.assert_array_equal(asked, connectivity_of(cache, rows))
-    np.testing.assert_array_equal(learned, asked[(roles == "train").to_numpy()])
-
-
-def test_crops_are_learned_and_whole_scans_asked(folder, monkeypatch):
-    whole, asked, roles = learned_and_asked(folder, monkeypatch)
+    np.testing.assert_array_equal(whole, asked[(roles == "train").to_numpy()])
     cropped, also_asked, _ = learned_and_asked(folder, monkeypatch, connectivity="crop")
     np.testing.assert_array_equal(asked, also_asked)
-    cache = SeriesCache(folder / "cache")
     starts = []
     for vector, scan in zip(cropped[:12], roles.index[roles == "train"], strict=False):
         series = cache.series(cache.index["scan_id"].tolist().index(scan))

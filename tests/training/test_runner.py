@@ -264,7 +264,7 @@ def write_numbers(folder: Path) -> tuple[Path, Path]:
 
 def test_a_number_is_learned_and_predicted_in_its_own_unit(tmp_path):
     toy = write_numbers(tmp_path)
-    out = run(toy, tmp_path / "run", toy_model(epochs=40), NUMBERS)
+    out = run(toy, tmp_path / "run", toy_model(epochs=25), NUMBERS)
     table = read_table(out / "predictions.tsv")
     assert not [column for column in table if column.startswith("p_")]
     error, training = (table["label"] - table["predicted"]).abs(), table["role"] == "train"
@@ -295,12 +295,12 @@ def test_history_of_numbers(tmp_path):
 
 # ---- several folds in one process ------------------------------------------------------------------------------------
 def test_side_by_side_as_apart(tmp_path):
-    toy = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]])
+    toy, model = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]]), toy_model(epochs=2)
     trainings = [runner.Training(*which, tmp_path / f"{which}") for which in ((1, 0), (2, 0), (3, 0), (1, 7))]
-    assert train_folds(*toy, toy_model(), DATASET, trainings, device="cpu") == [None] * 4
+    assert train_folds(*toy, model, DATASET, trainings, device="cpu") == [None] * 4
     for fold, seed, out in trainings:
         alone = tmp_path / "alone" / out.name
-        train_fold(*toy, toy_model(), DATASET, fold=fold, seed=seed, out=alone, device="cpu")
+        train_fold(*toy, model, DATASET, fold=fold, seed=seed, out=alone, device="cpu")
         assert {path.name for path in out.iterdir()} == FINISHED
         for name in ("checkpoint.safetensors", "predictions.tsv", "history.tsv"):
             assert (alone / name).read_bytes() == (out / name).read_bytes(), (fold, seed, name)
@@ -403,7 +403,7 @@ RESUMED = {
 def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, case, every_epoch_saved):
     toy, dataset = (write_numbers(tmp_path), NUMBERS) if case == "numbers" else (toy, DATASET)
     make_model = partial(short_model, "cnn_lstm") if case == "normalised" else toy_model
-    model = make_model(epochs=6, **RESUMED[case])
+    model = make_model(epochs=4, **RESUMED[case])
     whole = run(toy, tmp_path / "whole", model, dataset)
     real, kills = loop.learning_rate, iter([2, 4, 5, 3, 4])
     countdown = [next(kills)]
@@ -440,7 +440,7 @@ def test_the_state_is_saved_now_and_then(toy, tmp_path, monkeypatch, spied):
         if now[0] == 250:
             raise Killed
 
-    model = toy_model(epochs=20)
+    model = toy_model(epochs=12)
     trainings = [runner.Training(1, 0, tmp_path)]
     with pytest.raises(Killed):
         train_folds(*toy, model, DATASET, trainings, device="cpu", watching=lambda training: nullcontext(watch))
@@ -650,7 +650,7 @@ def test_crops_that_must_be_alike_are_drawn_over_the_whole_scan(tmp_path, spied,
             starts.setdefault((length, LENGTHS[scan]), set()).add(int(start))
 
     spied(Scans, "crops", note)
-    run(write_toy(tmp_path, change=count_volumes), tmp_path / "run", short_model("cnn_lstm", epochs=100))
+    run(write_toy(tmp_path, change=count_volumes), tmp_path / "run", short_model("cnn_lstm", epochs=60))
     assert starts == {(a, b): set(range(b - a + 1)) for a, b in [(18, 18), (18, 24), (18, 30), (20, 24), (20, 30)]}
 
 
@@ -726,7 +726,7 @@ def test_smoothed_labels_pull_probabilities_together(toy, tmp_path):
     """Validation is judged by the labels themselves."""
     extreme = {}
     for share in (0.0, 0.8):
-        out = run(toy, tmp_path / f"{share}", toy_model(label_smoothing=share, epochs=20))
+        out = run(toy, tmp_path / f"{share}", toy_model(label_smoothing=share, epochs=12))
         table = read_table(out / "predictions.tsv", text=TEXT)
         assert share or (table["label"] == table["predicted"]).all()
         extreme[share] = table["p_yes"].sub(0.5).abs().mean()

@@ -12,6 +12,12 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def experiments_known(monkeypatch):
+    """The shipped experiments are not checked at each start: a quarter of its time, and tested elsewhere."""
+    monkeypatch.setattr("bolt.workflow.start.check_experiment", lambda *_: None)
+
+
 @pytest.fixture(scope="session")
 def series_run(once):
     """A run of the target `series`, of which a third of the scans are too short: folder, configuration, output."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bolt.cli import commands
+from bolt.cli.main import run
 from bolt.config import ROOT
 from bolt.explain.weights import IMPORTANCE_FILES
 from bolt.io.files import read_json
@@ -16,7 +16,7 @@ from bolt.jobs.outcome import Outcome
 from bolt.workflow.run import Run
 from tests.forks import run_module
 from tests.snake import snakemake
-from tests.workflow.test_dag import bids_config, jobs
+from tests.workflow.test_dag import bids_config, jobs, make_up
 
 SUBJECT, SCAN, ATLAS = "sub-01", "sub-01_task-rest", "dosenbach160"
 
@@ -37,21 +37,13 @@ def finished(tmp_path, monkeypatch):
     config = bids_config(tmp_path)
     assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0
     monkeypatch.chdir(tmp_path)
-    run = Run(yaml.safe_load(config.read_text()))
-    layout, model = run.layout, next(iter(run.models))
+    planned = Run(yaml.safe_load(config.read_text()))
+    layout, model = planned.layout, next(iter(planned.models))
     fold = layout.run(ATLAS, model, 0, layout.variant).fold(0)
-    outputs = [*layout.template_files.values(), layout.quality, layout.folds]
-    outputs += [layout.cache(ATLAS) / name for name in ("manifest.json", "exclusions.tsv")]
+    outputs = [layout.folds, *(layout.cache(ATLAS) / name for name in ("manifest.json", "exclusions.tsv"))]
     outputs += [fold / name for name in ("predictions.tsv", "checkpoint.safetensors", "status.json")]
     outputs += [fold / name for name in IMPORTANCE_FILES]
-    for subject in [f"sub-{i:02d}" for i in range(1, 9)]:
-        scan = f"{subject}_task-rest"
-        outputs += [layout.anatomical_status(subject), *layout.anatomical_files(subject).values()]
-        outputs += [layout.functional_status(scan), layout.series_status(scan), layout.series_file(scan, ATLAS)]
-        outputs += [layout.bold(scan), layout.mask(scan), layout.confounds(scan)]
-    for path in outputs:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text('{"state": "ok"}' if path.suffix == ".json" else "")
+    make_up(layout, ATLAS, outputs)
     whole = str(fold / "importance.tsv")
     assert snakemake(tmp_path, "--touch", whole, config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "-n", whole, config=config).stdout
@@ -79,7 +71,7 @@ def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
     ]
     for stage, due, status, number in stages:
         options.fold, options.stage = number, stage
-        commands.run(options)
+        run(options)
         found = read_json(status)
         assert "crashed in 2 attempts" in found["reason"], found
         command = found["hint"].split("To repeat this job: ")[1]

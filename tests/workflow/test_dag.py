@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import ROOT
+from bolt.config import ROOT, load_config
+from bolt.config.layout import Layout
 from bolt.io.files import read_yaml, write_json
-from bolt.workflow.estimate import job_counts, plan_of
+from bolt.workflow.estimate import Plan, job_counts
 from bolt.workflow.run import Run
 from bolt.workflow.stages import STAGES
 from bolt.workflow.start import start
@@ -28,6 +29,19 @@ def bids_config(folder, n_subjects=8, **config):
     model = write_yaml(folder / "tiny.yaml", TINY_MODEL)
     keys = {"dataset": str(dataset), "models": [str(model)], "atlases": ["dosenbach160"], "folds": {"outer": 3}}
     return write_yaml(folder / "config.yaml", keys | config)
+
+
+def make_up(layout, atlas, outputs=()):
+    """Leave what all jobs up to the series of `bids_config` would have made, and more, as empty files."""
+    outputs = [*layout.template_files.values(), layout.quality, *outputs]
+    for subject in (f"sub-{i:02d}" for i in range(1, 9)):
+        scan = f"{subject}_task-rest"
+        outputs += [layout.anatomical_status(subject), *layout.anatomical_files(subject).values()]
+        outputs += [layout.functional_status(scan), layout.series_status(scan), layout.series_file(scan, atlas)]
+        outputs += [layout.bold(scan), layout.mask(scan), layout.confounds(scan)]
+    for path in outputs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"state": "ok"}' if path.suffix == ".json" else "")
 
 
 def jobs(output: str) -> dict[str, int]:
@@ -237,18 +251,10 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     """All that comes before is made up: empty files, said to be whole by `--touch`."""
     config = bids_config(tmp_path)
     assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0
-    layout = Run(read_yaml(config)).layout
-    layout.results, layout.work = tmp_path / layout.results, tmp_path / layout.work
-    outputs = [layout.template / "T1w.nii.gz", layout.template / "brain_mask.nii.gz", layout.quality]
-    for subject in (f"sub-{i:02d}" for i in range(1, 9)):
-        scan = f"{subject}_task-rest"
-        outputs += [layout.anatomical_status(subject), *layout.anatomical_files(subject).values()]
-        outputs += [layout.functional_status(scan), layout.series_status(scan)]
-        outputs += [layout.bold(scan), layout.mask(scan), layout.confounds(scan)]
-        outputs += [layout.series_file(scan, "dosenbach160")]
-    for path in outputs:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text('{"state": "ok"}' if path.suffix == ".json" else "")
+    own = load_config(config)
+    there = own.paths.model_copy(update={name: tmp_path / getattr(own.paths, name) for name in ("results", "work")})
+    layout = Layout(own.model_copy(update={"paths": there}))
+    make_up(layout, "dosenbach160")
     quality = str(layout.quality.relative_to(tmp_path))
     assert snakemake(tmp_path, "--touch", quality, config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "-n", quality, config=config).stdout
@@ -325,7 +331,7 @@ def test_the_control_of_the_sanity_checks_is_another_seed_or_one_more_training(k
     files = [path for path in run.retrained_models(wildcards) if path.name == "checkpoint.safetensors"]
     folders = [str(path.parent.relative_to(run.layout.results)) for path in files]
     assert folders == [place.format(v=variant, m=name) for place in trained]
-    assert job_counts(plan_of(run))["train_again"] == sum(folder.endswith("retrained") for folder in folders)
+    assert job_counts(Plan(run))["train_again"] == sum(folder.endswith("retrained") for folder in folders)
 
 
 def test_untrained_importance_is_made_where_scans_may_have_events(tmp_path, keys, indexed, monkeypatch):

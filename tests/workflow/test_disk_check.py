@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from bolt.config import ROOT
-from bolt.io import disk_space as disk
+from bolt.io import resource_errors as disk
 from bolt.io.files import read_yaml, write_status
-from bolt.workflow import disk_check as room
-from bolt.workflow.disk_check import STORED, WAITING, WORK, check_preprocessing_space, preprocessing_peak, volumes_to_do
+from bolt.workflow import estimate as room
+from bolt.workflow.estimate import STORED, WAITING, WORK, check_preprocessing_space, preprocessing_peak, volumes_to_do
 from bolt.workflow.run import Run
 from tests.report.results import make_scans
 

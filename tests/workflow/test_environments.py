@@ -20,7 +20,7 @@ from tests import conda
 BY_COMMAND = {stage.command: stage for stage in STAGES.values()}
 
 packages_distributions = cache(metadata.packages_distributions)
-START = ("bolt.__main__", "bolt.cli.main", "bolt.cli.commands", "bolt.workflow.job")
+START = ("bolt.__main__", "bolt.cli.main", "bolt.workflow.job")
 """What every command imports before its own stage."""
 MODELS = [f"bolt.models.{path.stem}" for path in sorted((ROOT / "bolt/models").glob("[a-z]*.py"))]
 SOURCES = [f"bolt.datasets.{path.stem}" for path in sorted((ROOT / "bolt/datasets").glob("[a-z]*.py"))]

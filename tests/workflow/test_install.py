@@ -1,6 +1,7 @@
-"""`make install` with uv: it is configured as pip is, and pip installs where uv cannot."""
+"""`make install` with uv is configured as pip is, and pip installs where uv cannot; conda-forge is asked elsewhere."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -83,3 +84,24 @@ def test_pip_installs_where_uv_cannot(calls, tmp_path, capsys):
 def test_what_this_pip_lists_is_read(monkeypatch):
     monkeypatch.setenv("PIP_RETRIES", "7")
     assert install.pip_settings()["retries"] == "7"
+
+
+CONDA = """#!/bin/sh
+echo "$CONDA_SUBDIR $*" >> {calls}
+exit {status}
+"""
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_every_file_of_an_environment_is_solved(tmp_path, status):
+    """By `check.sh`; one that cannot be made ends the check."""
+    conda = tmp_path / "conda"
+    conda.write_text(CONDA.format(calls=tmp_path / "calls", status=status))
+    conda.chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(ROOT / "workflow/envs/check.sh", env=path, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    calls = [line.split(" ") for line in (tmp_path / "calls").read_text().splitlines()]
+    files = ["environment.yml", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "workflow/envs").glob("*.yaml"))]
+    assert [call[-1] for call in calls] == files[: None if status == 0 else 1]
+    assert all("--dry-run" in call and call[0] == "linux-64" for call in calls)

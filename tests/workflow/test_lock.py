@@ -4,41 +4,52 @@ import contextlib
 import errno
 import fcntl
 import json
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from bolt.io.files import read_yaml
 from bolt.workflow import lock
-from bolt.workflow.lock import JOB, NAME, Owner, hold
+from bolt.workflow.lock import JOB, NAME, Owner, hold, wait_for_job
+from tests.snake import series_dataset, snakemake, write_yaml
 
 RUN = ["snakemake", "--cores", "2"]
-HOLDER = """
-import sys, time
-from pathlib import Path
-from bolt.workflow.lock import hold
-hold([Path(one) for one in sys.argv[1:]], ["snakemake"])
-print("held", flush=True)
-time.sleep(3600)
-"""
+FORK = multiprocessing.get_context("fork")
 
 
 @contextlib.contextmanager
 def another(*folders):
     """A process that holds folders."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, *map(str, folders)], stdout=subprocess.PIPE, text=True)
+    held = FORK.Event()
+
+    def work():
+        hold(map(Path, folders), ["snakemake"])
+        held.set()
+        time.sleep(3600)
+
+    process = FORK.Process(target=work)
+    process.start()
     try:
-        assert process.stdout.readline() == "held\n"
+        assert held.wait(120)
         yield process
     finally:
-        process.kill()
-        process.wait()
+        end(process)
+
+
+def end(process):
+    process.kill()
+    process.join()
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +84,7 @@ def refusal(*folders):
     return str(stopped.value)
 
 
-def test_a_second_run_says_whose_the_first_is(tmp_path):
+def test_a_second_run_says_whose_the_first_is_and_who_only_looks_may_come_in(tmp_path):
     mine, theirs = tmp_path / "results", tmp_path / "work"
     with another(mine, theirs) as first:
         for folder in (mine, theirs):
@@ -85,20 +96,16 @@ def test_a_second_run_says_whose_the_first_is(tmp_path):
         link.symlink_to(mine)
         assert "another run is active here" in refusal(link)
         hold([tmp_path / "other"], RUN)
-
-
-def test_who_only_looks_may_come_in(tmp_path):
-    with another(tmp_path):
         for looking in ("-n", "--dry-run", "--unlock", "--summary", "--target-jobs", "--report=page.html"):
-            hold([tmp_path, tmp_path / "new"], [*RUN, looking])
+            hold([mine, tmp_path / "new"], [*RUN, looking])
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_what_a_killed_run_left_is_no_hindrance(tmp_path, how, capsys):
     with another(tmp_path) as first:
-        first.send_signal(how)
-        first.wait()
+        os.kill(first.pid, how)
+        first.join()
     assert (tmp_path / NAME).is_file()
     hold([tmp_path], RUN)
     assert f"resuming after an interrupted run: {Owner.myself().user}" in capsys.readouterr().err
@@ -106,7 +113,8 @@ def test_what_a_killed_run_left_is_no_hindrance(tmp_path, how, capsys):
 
 
 def test_a_run_that_ends_leaves_nothing(tmp_path):
-    subprocess.run([sys.executable, "-c", HOLDER.replace("3600", "0"), str(tmp_path)], check=True)
+    code = "import sys; from pathlib import Path; from bolt.workflow.lock import hold; hold([Path(sys.argv[1])], [])"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -141,25 +149,31 @@ def test_any_other_error_of_the_disk_is_shown(tmp_path, monkeypatch):
         hold([tmp_path], RUN)
 
 
-WORKER = """
-from bolt.workflow.lock import wait_for_job
-wait_for_job()
-import os, time
-{}
-print("at work", flush=True)
-time.sleep({})
-"""
+def work_on(log, seconds, *, forks=False, mode="w", env=True):
+    """Be a job of the workflow, which works for some seconds; its output is in its log."""
+    at_exit = []  # functions of this process, not those of the one that was forked
+    lock.atexit = SimpleNamespace(register=lambda *call: at_exit.append(call))
+    with Path(log).open(mode) as file:
+        os.dup2(file.fileno(), 1)
+    if env:
+        os.environ[JOB] = "1"
+    wait_for_job()
+    if forks:
+        os.fork()
+    os.write(1, b"at work\n")
+    time.sleep(seconds)
+    for function, *arguments in at_exit:
+        function(*arguments)
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a job of the workflow, which works for some seconds; its output is in `job.log`."""
+    """Start a job of the workflow, with the options of `work_on`; its output is in `job.log`."""
     processes = []
 
-    def begin(seconds, first="", mode="w"):
-        with (tmp_path / "job.log").open(mode) as log:
-            command = [sys.executable, "-c", WORKER.format(first, seconds)]
-            processes.append(subprocess.Popen(command, stdout=log, env=os.environ | {JOB: "1"}))
+    def begin(seconds, **options):
+        processes.append(FORK.Process(target=work_on, args=(tmp_path / "job.log", seconds), kwargs=options))
+        processes[-1].start()
         return processes[-1]
 
     yield begin
@@ -167,14 +181,14 @@ def start(tmp_path):
         end(process)
 
 
-def end(process):
-    process.kill()
-    process.wait()
-
-
 def wait_for_work(log, times=1):
-    while log.read_text().count("at work") < times:
+    while not log.exists() or log.read_text().count("at work") < times:
         time.sleep(0.02)
+
+
+def ended(process):
+    process.join(120)
+    return process.exitcode == 0
 
 
 def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path, start):
@@ -185,34 +199,37 @@ def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path, start):
     log.unlink()
     again = start(60)
     time.sleep(0.5)
-    assert again.poll() is None and not log.read_text()
+    assert again.is_alive() and not log.read_text()
     end(left)
     wait_for_work(log)
     log.unlink()
     third = start(0)
     end(again)
-    assert third.wait(120) == 0 and "at work" in log.read_text()
+    assert ended(third) and "at work" in log.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["job.log"]
 
 
 def test_a_job_waits_while_the_process_that_it_forked_lives(tmp_path, start):
     """The last attempt works in a fork, which may outlive a killed parent."""
     log = tmp_path / "job.log"
-    parent = start(60, "os.fork()")
+    parent = start(60, forks=True)
     wait_for_work(log, 2)
     (child,) = psutil.Process(parent.pid).children()
     end(parent)
     again = start(0, mode="a")
     time.sleep(0.5)
-    assert again.poll() is None and log.read_text().count("at work") == 2
+    assert again.is_alive() and log.read_text().count("at work") == 2
     child.kill()
-    assert again.wait(120) == 0 and log.read_text().count("at work") == 3
+    assert ended(again) and log.read_text().count("at work") == 3
 
 
-@pytest.mark.parametrize("env", [{}, {JOB: "1"}])
-def test_by_hand_or_into_a_pipe_nobody_waits(env):
-    command = [sys.executable, "-c", WORKER.format("", 0)]
-    assert subprocess.run(command, env=os.environ | env, capture_output=True, check=True, timeout=120).stdout
+@pytest.mark.parametrize(("log", "env"), [("job.log", False), ("job.out", True)])
+def test_by_hand_or_into_another_file_than_a_log_nobody_waits(tmp_path, log, env):
+    with (tmp_path / "job.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        process = FORK.Process(target=work_on, args=(tmp_path / log, 0), kwargs={"env": env})
+        process.start()
+        assert ended(process)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -234,3 +251,25 @@ def test_runs_of_participants_share_a_folder_and_keep_others_out(tmp_path, monke
     assert "another run is active here" in refusal(tmp_path)
     first.close()
     hold([tmp_path], RUN)
+
+
+@pytest.mark.slow
+def test_a_second_snakemake_stops_and_a_dry_run_does_not(tmp_path):
+    mine = tmp_path / "mine"
+    config = series_dataset(mine)
+    with another(mine / "results/mine") as first:
+        second = snakemake(mine, config=config)
+        said = second.stdout.strip().splitlines()[-1]
+        assert second.returncode == 1 and said.startswith(f"bolt: {mine}/results/mine: another run is active here: ")
+        assert f"process {first.pid}" in said and "unlock" not in second.stdout
+        assert snakemake(mine, "-n", config=config).returncode == 0
+
+        elsewhere = tmp_path / "elsewhere"  # the same results from another folder, which Snakemake's lock would not see
+        shutil.copytree(mine / "series", elsewhere / "series")
+        paths = {"results": str(mine / "results")}
+        theirs = write_yaml(elsewhere / "config.yaml", {**read_yaml(config), "paths": paths})
+        third = snakemake(elsewhere, config=theirs)
+        assert third.returncode == 1 and "another run is active here" in third.stdout
+    done = snakemake(mine, "results/mine/scans.tsv", config=config)  # killed: nobody needs to unlock anything
+    assert done.returncode == 0 and "resuming after an interrupted run" in done.stdout
+    assert not list((mine / "results").rglob(".running.json"))

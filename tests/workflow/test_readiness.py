@@ -11,6 +11,7 @@ from bolt.cli.main import main
 from bolt.config import ROOT
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_table, read_yaml
+from bolt.workflow import readiness
 from bolt.workflow.run import Run
 from bolt.workflow.start import start
 from tests.fake_bids import bold_path, save_bold
@@ -25,7 +26,13 @@ def edit(path, **keys):
     return write_yaml(path, read_yaml(path) | keys)
 
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = pytest.mark.usefixtures("here", "experiments_known")
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch):
+    """The versions of packages are not asked at each start."""
+    monkeypatch.setattr(readiness, "refuse_other_versions", lambda: None)
 
 
 def screen(capsys, config):
@@ -58,12 +65,6 @@ def test_a_run_that_can_start(tmp_path, capsys):
     assert not (tmp_path / "results").exists() and not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_more_threads_than_one_are_noted(tmp_path, capsys, threads):
-    note = screen(capsys, bids_config(tmp_path, preprocess={"threads": threads}))[1].get("note", "")
-    assert ("normalised again gives other results" in note) == (threads > 1)
-
-
 def test_confounds_and_labels_that_the_table_knows_and_a_tr_that_it_does_not(tmp_path, capsys):
     config, path = series_dataset(tmp_path), tmp_path / "series/scans.tsv"
     table = pd.read_csv(path, sep="\t").assign(scanner=["x"] * 7 + ["y"] * 5, mean_fd=0.1)
@@ -82,7 +83,7 @@ def test_confounds_and_labels_that_the_table_knows_and_a_tr_that_it_does_not(tmp
 def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "nothing"))
-    config = bids_config(tmp_path, n_subjects=4)
+    config = bids_config(tmp_path, n_subjects=4, preprocess={"threads": 2})
     about = {"name": "own", "spaces": ["MNI152NLin6Asym"], "file": "own.nii.gz", "source": "our website"}
     (tmp_path / "own").mkdir()
     write_yaml(tmp_path / "own/atlas.yaml", about)
@@ -91,6 +92,7 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, cap
     assert status == 2
     assert facts["scans"] == "4 of 4, of 4 of 4 subjects" and facts["atlas"] == "own: missing"
     assert facts["template"].startswith("MNI152NLin6Asym: not found; the run fetches it")
+    assert "normalised again gives other results" in facts["note"]
     folds, image = re.findall(r"^  \d\. (.*)$", written.err, re.MULTILINE)
     assert "3 folds for 2 subjects of class control. Set 'folds: outer' to at most 2" in folds
     assert "no label image for atlas 'own'. Either put own.nii.gz" in image and "our website" in image
@@ -99,16 +101,18 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, cap
     assert (resources in written.err) == ("target 'resources'" in image)
 
 
-def test_the_template_is_found_without_templateflow(tmp_path, monkeypatch, capsys):
+def test_the_template_is_found_without_templateflow(tmp_path, monkeypatch):
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path))
-    config = bids_config(tmp_path)
+    run, problems = Run(read_yaml(bids_config(tmp_path))), []
+    assert not any("normalised again" in note for note in run.notes)  # one thread
     for name in ("T1w", "desc-brain_mask"):
         path = tmp_path / "tpl-MNI152NLin6Asym" / f"tpl-MNI152NLin6Asym_res-01_{name}.nii.gz"
         path.parent.mkdir(exist_ok=True)
         path.touch()  # as TemplateFlow leaves what it has not fetched
-        assert screen(capsys, config)[1]["template"].startswith("MNI152NLin6Asym: not found")
+        ((_, told),) = readiness._templates(run, problems)
+        assert told.startswith("MNI152NLin6Asym: not found")
         path.write_bytes(b"image")
-    assert screen(capsys, config)[1]["template"] == "MNI152NLin6Asym: found"
+    assert list(readiness._templates(run, problems)) == [("template", "MNI152NLin6Asym: found")] and not problems
 
 
 @pytest.mark.parametrize("config", EXAMPLES, ids=lambda path: path.stem)
@@ -138,20 +142,19 @@ def test_results_that_were_altered_are_reported(tmp_path, monkeypatch, capsys):
 
 def spoil_bids(folder, what):
     """Spoil something of the raw data of `bids_config`."""
-    func, people = folder / "bids/sub-01/func", folder / "bids/participants.tsv"
-    table, image = pd.read_csv(people, sep="\t", dtype=str), bold_path(folder / "bids", "sub-01")
+    people = folder / "bids/participants.tsv"
+    table = pd.read_csv(people, sep="\t", dtype=str)
     if what == "task":
         edit(folder / "own.yaml", tasks=["motor"])
     elif what == "everybody":
         table.assign(participant_id=[f"x{i}" for i in range(8)]).to_csv(people, sep="\t", index=False)
     elif what == "too few":
         table[:4].to_csv(people, sep="\t", index=False)
-    elif what == "phase":
-        shutil.copy(image, func / "sub-01_task-rest_part-phase_bold.nii.gz")
-    elif what == "short":
-        save_bold(image, np.ones((4, 4, 4, 3), np.int16))
-    else:
-        (func / "sub-01_task-rest_bold.json").write_text('{"RepetitionTime": 3}')
+    else:  # a phase image, a short scan, and one of another repetition time
+        first, second, third = (bold_path(folder / "bids", f"sub-0{i}") for i in (1, 2, 3))
+        shutil.copy(first, first.with_name("sub-01_task-rest_part-phase_bold.nii.gz"))
+        save_bold(second, np.ones((4, 4, 4, 3), np.int16))
+        (third.parent / "sub-03_task-rest_bold.json").write_text('{"RepetitionTime": 3}')
 
 
 def spoil_series(folder, what):
@@ -168,7 +171,7 @@ def spoil_series(folder, what):
     table.to_csv(path, sep="\t", index=False)
 
 
-FAULTS = [(bids_config, spoil_bids, what) for what in ("task", "everybody", "too few", "phase", "short", "other TR")]
+FAULTS = [(bids_config, spoil_bids, what) for what in ("task", "everybody", "too few", "three scans")]
 FAULTS += [(series_dataset, spoil_series, what) for what in ("every file", "other ROIs", "one file")]
 
 
@@ -197,4 +200,4 @@ def test_what_the_screen_shows_is_what_the_run_does(tmp_path, capsys, make, spoi
         scan in shown and " ".join(reason.split()) in shown
         for scan, reason in unused[["scan_id", "exclude_reason"]].values
     )
-    assert len(unused)
+    assert len(unused) == (3 if what == "three scans" else 1)

@@ -1,5 +1,6 @@
-"""What is refused before any work, and what series alone do not need."""
+"""Which configuration is read, what is refused before any work, and what series alone do not need."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
+from bolt.io.errors import DataError
 from bolt.io.files import read_yaml
+from bolt.workflow.job import CONFIG, Job
 from bolt.workflow.start import start
 from tests.forks import run_module
 from tests.snake import half_written, series_dataset, snakemake, write_yaml
@@ -16,7 +19,7 @@ from tests.workflow.test_dag import jobs
 
 
 @pytest.fixture
-def config(here):
+def config(here, experiments_known):
     return series_dataset(here)
 
 
@@ -109,3 +112,24 @@ def test_exclusions_are_listed_although_the_folds_fail(tmp_path):
     assert done.returncode != 0 and done.stdout.count("hold one recording, with the people") == 1  # not tried again
     listed = pd.read_csv(tmp_path / "results/mine/exclusions.tsv", sep="\t")
     assert listed.scan_id.tolist() == ["sub-05_task-rest"] and "no ROI varies" in listed.reason[0]
+
+
+def job(config=None):
+    return Job(Namespace(stage="index", config=config))
+
+
+def test_without_a_configuration_the_one_that_comes_with_bolt_is_read_unless_the_folder_has_its_own(here):
+    shipped = job()
+    assert shipped.config_file == ROOT / "config/config.yaml"
+    assert shipped.config.dataset == shipped.dataset.name == "phantom"
+    CONFIG.parent.mkdir()
+    CONFIG.write_text("{dataset: phantom, atlases: [cc200]}")
+    assert job().config_file == CONFIG and job().config.atlases == ["cc200"]
+
+
+def test_a_given_configuration_must_exist(here):
+    given = here / "my_study.yaml"
+    with pytest.raises(DataError, match="my_study.yaml: file not found"):
+        job(given)
+    given.write_text("{dataset: phantom, atlases: [aal116]}")
+    assert job(given).config.atlases == ["aal116"]

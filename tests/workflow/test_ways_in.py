@@ -14,8 +14,8 @@ import pytest
 from nilearn.maskers import NiftiMapsMasker
 from scipy.io import savemat
 
-from bolt.atlases import spaces
-from bolt.atlases.spaces import transform_name
+from bolt.atlases import description
+from bolt.atlases.description import transform_name
 from bolt.cli.main import main
 from bolt.io.files import read_table, write_yaml
 from bolt.preprocess import images
@@ -143,7 +143,7 @@ def with_a_carried_atlas(folder: Path, patch: pytest.MonkeyPatch) -> Way:
     matrix[0, 3] = SHIFT
     images.write_matrix(matrix, folder / "shift.mat")
     images.write_composite([ants.read_transform(str(folder / "shift.mat"))], path)
-    patch.setitem(spaces.MD5, (SIX, NINE), spaces.md5(path))
+    patch.setitem(description.MD5, (SIX, NINE), description.md5(path))
     return fmriprep(folder, NINE, bids_atlas(folder, **{SIX: 0}), parcels(2))
 
 
@@ -336,7 +336,7 @@ def gather(way: Way, folder: Path) -> Run:
 
 
 @pytest.mark.parametrize("build", WAYS.values(), ids=list(WAYS))
-def test_every_way_in_ends_in_a_cache_of_the_true_series(build, tmp_path, monkeypatch):
+def test_every_way_in_ends_in_a_cache_of_the_true_series(build, tmp_path, monkeypatch, experiments_known):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(PREPARES, "1")  # so few people are not to be learned from
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "home"))

@@ -2,7 +2,7 @@
 
 Nothing is downloaded: brains come from the ICBM152 images and ROIs from the Dosenbach coordinates that ship with
 nilearn. `signal` simulates ROI series, `anatomy` heads, and `scan` images. The truth is written to
-``derivatives/truth/`` and explained in its README (`TRUTH_README`).
+``derivatives/truth/`` and explained in its README, `truth.md` here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bolt.datasets.phantom.scan import (
 )
 from bolt.datasets.phantom.signal import Series, informative, make_series, random_stream
 from bolt.io.errors import DataError
-from bolt.io.files import write_json, write_table, write_text
+from bolt.io.files import read_yaml, write_json, write_table, write_text
 
 __all__ = ["CLASSES", "Subject", "head_template", "informative", "simulate", "simulate_series", "subjects"]
 
@@ -48,35 +48,7 @@ SITES = ["north", "south"]
 TASK = "task-rest"
 TRUTH = Path("derivatives") / "truth"
 TRUTH_GRID = 4  # mm between the points of the written deformations
-
-README = """# BolT phantom
-
-A simulated dataset for testing and demonstration: no person was scanned. Brains are deformations of the ICBM152 2009a
-average (copyright 1993-2004 Louis Collins, McConnell Brain Imaging Centre, Montreal Neurological Institute, McGill
-University), from which the template is also made, so registration is easier than with real data. `site` and `sex` are
-balanced over the classes; `age` has the same distribution in both. The truth is in `derivatives/truth`.
-"""
-
-TRUTH_README = """# The truth about the phantom
-
-Only the evaluation of the pipeline may read this folder. World coordinates are in mm: right, anterior, superior.
-
-- `informative_rois.tsv`: the ROIs that take part in the class-dependent events, and their sign in the pattern v.
-- `sub-*_from-T1w_to-template_points.nii.gz`: image (x, y, z, 3) on a 4-mm grid over the subject's T1w field of view;
-  each voxel holds the world coordinate, in the template, of the tissue at that position in the subject. The maps are
-  smooth: interpolate linearly. `sub-*_from-template_to-T1w_points.nii.gz` is the inverse on the template's 4-mm grid.
-- `sub-*_task-rest_motion.tsv`: one row per volume; six parameters, framewise displacement, and the matrix m00..m23
-  (three rows of four) that maps world coordinates of the head in the first volume to those of the moved head.
-- `sub-*_task-rest_from-T1w_to-bold.tsv`: one such row, from T1w world coordinates to those in the first BOLD volume.
-  A point s of the T1w is in volume v at `motion[v] @ from_T1w_to_bold @ s`.
-- `sub-*_task-rest_roiseries.npy`: (time, rois) in the middle of each volume, background standard deviation 1; columns
-  in the order of `atlases/dosenbach160/labels.tsv`.
-- `sub-*_task-rest_events.tsv`: events move all informative ROIs by sign × v; so do decoys, with the opposite sign,
-  while all other ROIs follow a pattern w with the sign `context`. Time is a circle as long as the scan: an event that
-  runs over the end has a second row with a negative onset.
-- `sub-*_task-rest_landmarks.tsv`: one row per volume; a landmark is a volume in whose middle the response to the
-  events exceeds half the peak of one event.
-"""
+COLUMNS = read_yaml(Path(__file__).with_name("columns.yaml"))
 
 
 class Subject(NamedTuple):
@@ -153,20 +125,13 @@ def _write_top(out: Path, settings: Simulate, people: list[Subject]) -> None:
     write_json({**common, "DatasetType": "raw", "Authors": ["BolT contributors"]}, out / "dataset_description.json")
     generated_by = {"GeneratedBy": [{"Name": "bolt simulate"}]}
     write_json({**common, "DatasetType": "derivative", **generated_by}, out / TRUTH / "dataset_description.json")
-    write_text(README, out / "README.md")
-    write_text(TRUTH_README, out / TRUTH / "README.md")
+    for text, place in (("dataset.md", out), ("truth.md", out / TRUTH)):
+        write_text(Path(__file__).with_name(text).read_text(encoding="utf-8"), place / "README.md")
     rows = [(p.name, p.sex, p.age, SITES[p.site], CLASSES[p.positive]) for p in people]
-    columns = {
-        "participant_id": "Simulated subject",
-        "sex": "F or M; has no effect",
-        "age": "Years; has no effect",
-        "site": "Scanner: differs in gain, TR, number of volumes and voxel size",
-        "diagnosis": "control or patient: determines the sign of the events",
-    }
+    columns = COLUMNS["participants"]
     write_table(pd.DataFrame(rows, columns=list(columns)), out / "participants.tsv", columns)
-    planted = informative(settings)[["value", "name", "sign"]]
-    described = {"value": "Value in the atlas", "name": "ROI", "sign": "Sign of the ROI in the pattern v"}
-    write_table(planted, out / TRUTH / "informative_rois.tsv", described)
+    planted = informative(settings)[list(COLUMNS["informative_rois"])]
+    write_table(planted, out / TRUTH / "informative_rois.tsv", COLUMNS["informative_rois"])
 
 
 def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
@@ -204,7 +169,7 @@ def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
 def _write_truth(
     folder: Path, name: str, settings: Simulate, warp: Warp, series: Series, motion: np.ndarray, moved: np.ndarray
 ) -> None:
-    """Write a subject's files in `TRUTH_README`."""
+    """Write a subject's files in `truth.md`."""
     affine, shape = grid(TRUTH_GRID, FIELD_T1W)
     maps, template = icbm152(TRUTH_GRID)
     folder.mkdir(parents=True)
@@ -213,14 +178,9 @@ def _write_truth(
     to_subject = warp.to_subject(world_coordinates(template, maps["mask"].shape)).astype(np.float32)
     make_nifti(to_subject, template).to_filename(folder / f"{name}_from-template_to-T1w_points.nii.gz")
 
-    parameters = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]
+    *parameters, _ = COLUMNS["positions"]
     entries = [f"m{row}{column}" for row in range(3) for column in range(4)]
-    described = {
-        **dict.fromkeys(parameters[:3], "mm"),
-        **dict.fromkeys(parameters[3:], "radians, about this axis through the head's centre"),
-        "framewise_displacement": "mm, Power's definition, head radius 50 mm",
-        **dict.fromkeys(entries, "Entry of the matrix: row, column"),
-    }
+    described = COLUMNS["positions"] | dict.fromkeys(entries, "Entry of the matrix: row, column")
     for part, values in (("motion", motion), ("from-T1w_to-bold", moved[None])):
         table = pd.DataFrame(values, columns=parameters)
         table["framewise_displacement"] = framewise_displacement(values)
@@ -228,17 +188,6 @@ def _write_truth(
         write_table(table, folder / f"{name}_{TASK}_{part}.tsv", described)
 
     np.save(folder / f"{name}_{TASK}_roiseries.npy", series.values)
-    columns = {
-        "onset": "s after the start of the scan",
-        "duration": "s",
-        "kind": "event: only informative ROIs; decoy: these with the opposite sign, and all other ROIs",
-        "sign": "Sign of the pattern v",
-        "context": "Sign of the pattern w; 0: absent",
-    }
-    write_table(series.events, folder / f"{name}_{TASK}_events.tsv", columns)
+    write_table(series.events, folder / f"{name}_{TASK}_events.tsv", COLUMNS["events"])
     landmarks = pd.DataFrame({"landmark": series.landmarks.astype(int), "response": series.response})
-    columns = {
-        "landmark": "1: the response to the events exceeds half the peak of one event",
-        "response": "Response to the events in the middle of the volume; the peak of one event is 1",
-    }
-    write_table(landmarks, folder / f"{name}_{TASK}_landmarks.tsv", columns)
+    write_table(landmarks, folder / f"{name}_{TASK}_landmarks.tsv", COLUMNS["landmarks"])

@@ -130,7 +130,8 @@ def scan_bold(
     corners = resolution / 4 * np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), axis=-1).reshape(8, 1, 3)
     inner, slices = points[brain] + corners, np.nonzero(brain)[2]
     weight = (head.epi * head.activity * settings.signal_percent / 100).astype(np.float32)
-    at_slices = _with_mean(series.at(times))  # (time, slices, 1 + rois)
+    rois = series.at(times)
+    at_slices = np.concatenate([rois.mean(-1, keepdims=True), rois], axis=-1)  # all other tissue follows the mean
 
     out = np.empty((*shape, n_volumes), np.float32)
     for v in range(n_volumes):
@@ -141,7 +142,10 @@ def scan_bold(
         nearest = tuple(np.moveaxis(np.clip(nearest, 0, np.array(weight.shape) - 1), -1, 0))
         volume[brain] += (weight[nearest] * at_slices[v, slices, head.roi[nearest]]).mean(0)
         out[..., v] = volume
-    out *= 1 + _drift(affine, (*shape, n_volumes), rng)
+    course = np.linspace(-1, 1, n_volumes)  # of a slow, spatially varying drift of about 1 % over the scan
+    courses = np.stack([course, course**2 - 1 / 3]) * rng.normal(0, 0.01, (2, 1))
+    fields = np.stack([smooth_factor(affine, shape, 0.8, rng) for _ in courses], axis=-1)
+    out *= 1 + (fields @ courses).astype(np.float32)
     if settings.physiology_percent:
         share = LEAK * (1 - fluid - white) + fluid + white
         out *= 1 + settings.physiology_percent / 100 * _slow_waves(affine, share, times.mean(1), settings, subject)
@@ -173,19 +177,6 @@ def _voxel_edges(settings: Simulate, site: int) -> np.ndarray:
     """Return the edges (3,) of a BOLD voxel in mm."""
     edge = settings.bold_resolution[site]
     return np.array([edge, edge, settings.slice_thickness or edge])
-
-
-def _with_mean(series: np.ndarray) -> np.ndarray:
-    """Put the mean over ROIs, which all other tissue follows, before the ROIs: (..., 1 + rois)."""
-    return np.concatenate([series.mean(-1, keepdims=True), series], axis=-1)
-
-
-def _drift(affine: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Draw a slow, spatially varying drift of about 1 % over the scan: (x, y, z, time)."""
-    course = np.linspace(-1, 1, shape[-1])
-    shapes = np.stack([course, course**2 - 1 / 3]) * rng.normal(0, 0.01, (2, 1))
-    field = np.stack([smooth_factor(affine, shape[:3], 0.8, rng) for _ in shapes], axis=-1)
-    return (field @ shapes).astype(np.float32)
 
 
 def _pulse(times: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from scipy.stats import norm, t
 
 from bolt.config.layout import ModelRun
+from bolt.explain.columns import columns
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, holds_something, read_json, read_table, write_table
+from bolt.io.files import holds_something, read_json, read_table, write_table
 
+Array = NDArray[np.floating]
 CONTROLS = ("random", "position", "shifted")
 """Orders that know nothing of when the scan's decisive moments are."""
 ORDERS = ("importance", "rollout", "integrated_gradients", "position", "shifted", "random")
@@ -28,64 +30,10 @@ REPLACEMENTS = ("mean", "surrogate")
 DIRECTIONS = ("deletion", "insertion")
 FEWEST_GROUPS = 6
 """Smallest number of families for which intervals decide which order is better."""
-
-_KEYS = {
-    "replacement": "what volumes are replaced by: mean, the scan's mean volume, volume by volume; surrogate, a "
-    "phase-randomised copy of the scan, block by block",
-    "direction": "deletion: most important volumes replaced first; insertion: restored first",
-    "order": "order of the volumes: importance (Algorithm 1), rollout (attention without gradients), "
-    "integrated_gradients; controls: position (mean importance of the fold's other test scans at the same position), "
-    "shifted (the scan's own importance, circularly shifted by at least a tenth of the scan, mean over draws), random "
-    "(mean over draws)",
-}
-_COUNTS = {
-    "n_scans": "number of test scans",
-    "n_groups": "number of their families (else subjects)",
-    "folds": "folds of these scans",
-    "missing_folds": "folds of the run without curves",
-}
-CURVE_COLUMNS = {
-    **_KEYS,
-    "share": "share of the volumes (or blocks) that are replaced (deletion) or restored (insertion)",
-    "probability": "probability of the class that is predicted for the intact scan, mean over test scans",
-    "low": "lower end of its 95 % bootstrap interval over families (else subjects)",
-    "high": "upper end",
-    **_COUNTS,
-}
-AREA_COLUMNS = {
-    **_KEYS,
-    "area": "area under the curve of the probability, mean over test scans: small is good in deletion, large in "
-    "insertion",
-    "low": "lower end of its 95 % bootstrap interval over families (else subjects)",
-    "high": "upper end",
-    "difference": "area minus that of the random order of the same scans",
-    "difference_low": "lower end of its 95 % bootstrap interval over families (else subjects)",
-    "difference_high": "upper end",
-    "better_than_random": "yes: the interval of the difference is on the good side of 0; worse: on the other side; no: "
-    f"it contains 0; n/a: fewer than {FEWEST_GROUPS} families, or not compared",
-    "position_difference": "area minus that of the order by position alone; not for controls",
-    "position_low": "lower end of its 95 % bootstrap interval over families (else subjects)",
-    "position_high": "upper end",
-    "better_than_position": "as better_than_random",
-    "shifted_difference": "area minus that of the order by shifted importance; not for controls",
-    "shifted_low": "lower end of its 95 % bootstrap interval over families (else subjects)",
-    "shifted_high": "upper end",
-    "better_than_shifted": "as better_than_random",
-    **_COUNTS,
-}
-INDEX_COLUMNS = {
-    "scan_id": "test scan; one row per scan, in the order of faithfulness_curves.npy",
-    "group": "family if known, else subject",
-    "predicted": "class that is predicted for the intact scan, whose probability is followed",
-}
+CURVE_COLUMNS = columns("faithfulness")
+AREA_COLUMNS = columns("faithfulness_areas", FEWEST_GROUPS=FEWEST_GROUPS)
+INDEX_COLUMNS = columns("faithfulness_curves")
 CURVES = "faithfulness_curves"
-
-
-def write_fold(table: pd.DataFrame, curves: NDArray[np.floating], run_fold: Path) -> None:
-    """Write the curves of one fold, (scans, orders, replacements, directions, steps + 1), and their index."""
-    with atomic(run_fold / f"{CURVES}.npy") as temporary:
-        np.save(temporary, curves.astype(np.float32))
-    write_table(table[list(INDEX_COLUMNS)], run_fold / f"{CURVES}.tsv", INDEX_COLUMNS)
 
 
 def finished_folds(run: Path, folds: Sequence[int]) -> list[int]:
@@ -98,36 +46,53 @@ def finished_folds(run: Path, folds: Sequence[int]) -> list[int]:
     return done
 
 
-def read_folds(run: Path, folds: Sequence[int]) -> tuple[pd.DataFrame, NDArray[np.floating]]:
-    """Read the concatenated indices (`INDEX_COLUMNS`) and curves of folds."""
-    tables, arrays = [], []
-    for fold in folds:
-        folder = run / f"fold-{fold}"
-        tables.append(read_table(folder / f"{CURVES}.tsv", text=tuple(INDEX_COLUMNS)))
-        arrays.append(np.load(folder / f"{CURVES}.npy", allow_pickle=False).astype(float))
-        if arrays[-1].shape[1] != len(ORDERS):
-            raise DataError(
-                f"curves of {arrays[-1].shape[1]} orders of the volumes, but {len(ORDERS)} are compared: they were "
-                "written by another version",
-                where=folder / f"{CURVES}.npy",
-                hint="Delete the file and run again",
-            )
-        if arrays[-1].shape[1:] != arrays[0].shape[1:] or len(arrays[-1]) != len(tables[-1]):
-            raise DataError(
-                "these curves have other steps than those of the other folds, or do not match the scans of their index",
-                where=folder / f"{CURVES}.npy",
-                hint="Delete the file and run again",
-            )
-    return pd.concat(tables, ignore_index=True), np.concatenate(arrays)
+def write_faithfulness(run: ModelRun, folds: Sequence[int]) -> None:
+    """Write ``faithfulness.tsv`` (mean curves) and ``faithfulness_areas.tsv`` of a run.
+
+    Parameters
+    ----------
+    run : ModelRun
+    folds : sequence of int
+        Folds of the run, of which some have curves; the tables name those without.
+
+    Raises
+    ------
+    DataError
+        Curves are of another version, or those of two folds do not have the same steps.
+    """
+    done = finished_folds(run.folder, folds)
+    tables: list[pd.DataFrame] = []
+    arrays: list[Array] = []
+    for fold in done:
+        table = read_table(run.fold(fold) / f"{CURVES}.tsv", text=tuple(INDEX_COLUMNS))
+        file = run.fold(fold) / f"{CURVES}.npy"
+        curves = np.load(file, allow_pickle=False).astype(float)
+        what = ""
+        if curves.shape[1] != len(ORDERS):
+            what = f"curves of {curves.shape[1]} orders of the volumes, but {len(ORDERS)} are compared: they were "
+            what += "written by another version"
+        elif curves.shape[1:] != (arrays or [curves])[0].shape[1:] or len(curves) != len(table):
+            what = "these curves have other steps than those of the other folds, or do not match the scans of their "
+            what += "index"
+        if what:
+            raise DataError(what, where=file, hint="Delete the file and run again")
+        tables.append(table)
+        arrays.append(curves)
+    missing = ", ".join(str(fold) for fold in folds if fold not in done)
+    known = {"folds": ", ".join(map(str, done)), "missing_folds": missing or None}
+    lines, rows = summarise(pd.concat(tables)["group"].astype(str).tolist(), np.concatenate(arrays))
+    out = run.explanation
+    write_table(lines.assign(**known)[list(CURVE_COLUMNS)], out / "faithfulness.tsv", CURVE_COLUMNS)
+    write_table(rows.assign(**known)[list(AREA_COLUMNS)], out / "faithfulness_areas.tsv", AREA_COLUMNS)
 
 
-def areas(curves: NDArray[np.floating]) -> NDArray[np.floating]:
+def areas(curves: Array) -> Array:
     """Return the area under curves by the trapezoidal rule; the last axis is equally spaced from 0 to 1."""
     return (curves[..., 1:] + curves[..., :-1]).mean(-1) / 2
 
 
 def summarise(
-    groups: Sequence[str], curves: NDArray[np.floating], *, draws: int = 4000, seed: int = 0
+    groups: Sequence[str], curves: Array, *, draws: int = 4000, seed: int = 0
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return means over scans with their intervals.
 
@@ -145,11 +110,23 @@ def summarise(
     tuple of DataFrame
         `CURVE_COLUMNS` and `AREA_COLUMNS` without the folds.
     """
-    drawn, n_groups = _drawn(groups, draws, seed), len(set(groups))
+    names, member = np.unique(np.asarray(groups), return_inverse=True)
+    n_groups, ends = len(names), (0.0, 100.0)
+    if n_groups > 1:
+        # 2.5 and 97.5 are too narrow for few groups; they are moved outwards as t is wider than the normal distribution
+        # (Hesterberg 2015, doi:10.1080/00031305.2015.1089789)
+        tail = 100 * norm.cdf(t.ppf(0.025, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1)))
+        ends = float(tail), float(100 - tail)
+    times = np.random.default_rng(seed).multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=draws)[:, member]
+    weights = times / times.sum(1, keepdims=True)  # of each scan in each sample
+
+    def with_interval(values: Array) -> tuple[Array, ...]:
+        """Return the mean over scans (the first axis), and the ends of its interval."""
+        return values.mean(0), *np.percentile(np.tensordot(weights, values, axes=1), ends, axis=0)
+
     scan_areas = areas(curves)
-    ends = percentiles(n_groups)
-    curve, area = (_with_interval(values, drawn, ends) for values in (curves, scan_areas))
-    gains = {c: _with_interval(scan_areas - scan_areas[:, [ORDERS.index(c)]], drawn, ends) for c in CONTROLS}
+    curve, area = with_interval(curves), with_interval(scan_areas)
+    gains = {c: with_interval(scan_areas - scan_areas[:, [ORDERS.index(c)]]) for c in CONTROLS}
     shares = np.linspace(0, 1, curves.shape[-1])
     counts = {"n_scans": len(curves), "n_groups": n_groups}
     lines, rows = [], []
@@ -161,20 +138,14 @@ def summarise(
                 lines.append(pd.DataFrame({**key, "share": shares.round(6), **line, **counts}))
                 values = (float(part[o, r, d]) for part in area)
                 row: dict[str, Any] = dict(zip(("area", "low", "high"), values, strict=True))
-                for control in compared_with(order):
+                others = CONTROLS if order not in CONTROLS else ("random",) if order != "random" else ()
+                for control in others:  # the controls themselves are compared only with random orders
                     mean, low, high = (float(part[o, r, d]) for part in gains[control])
-                    names = difference_columns(control)
-                    row |= dict(zip(names, (mean, low, high), strict=True))
+                    row |= dict(zip(difference_columns(control), (mean, low, high), strict=True))
                     row[f"better_than_{control}"] = better(direction, low, high) if n_groups >= FEWEST_GROUPS else None
                 rows.append({**key, **row, **counts})
-    return pd.concat(lines, ignore_index=True), pd.DataFrame(rows).reindex(
-        columns=[name for name in AREA_COLUMNS if name not in ("folds", "missing_folds")]
-    )
-
-
-def compared_with(order: str) -> tuple[str, ...]:
-    """Return the controls with which an order is compared; the controls themselves only with random orders."""
-    return CONTROLS if order not in CONTROLS else () if order == "random" else ("random",)
+    described = [name for name in AREA_COLUMNS if name not in ("folds", "missing_folds")]
+    return pd.concat(lines, ignore_index=True), pd.DataFrame(rows).reindex(columns=described)
 
 
 def difference_columns(control: str) -> tuple[str, str, str]:
@@ -188,62 +159,3 @@ def better(direction: str, low: float, high: float) -> str:
     """Return whether an order is better than a control, from the interval of the difference: yes, no or worse."""
     low, high = (low, high) if direction == "insertion" else (-high, -low)
     return "yes" if low > 0 else "worse" if high < 0 else "no"
-
-
-def write_faithfulness(run: ModelRun, folds: Sequence[int]) -> None:
-    """Write ``faithfulness.tsv`` (mean curves) and ``faithfulness_areas.tsv`` of a run.
-
-    Parameters
-    ----------
-    run : ModelRun
-    folds : sequence of int
-        Folds of the run; the tables name those without curves.
-
-    Raises
-    ------
-    DataError
-        No fold has curves.
-    """
-    done = finished_folds(run.folder, folds)
-    if not done:
-        raise DataError(
-            "no fold of this run has curves of deletion and insertion",
-            where=run.folder,
-            hint="See faithfulness_status.json of its folds",
-        )
-    index, curves = read_folds(run.folder, done)
-    missing = ", ".join(str(fold) for fold in folds if fold not in done)
-    known = {"folds": ", ".join(map(str, done)), "missing_folds": missing or None}
-    lines, rows = summarise(index["group"].astype(str).tolist(), curves)
-    out = run.explanation
-    write_table(lines.assign(**known)[list(CURVE_COLUMNS)], out / "faithfulness.tsv", CURVE_COLUMNS)
-    write_table(rows.assign(**known)[list(AREA_COLUMNS)], out / "faithfulness_areas.tsv", AREA_COLUMNS)
-
-
-def _drawn(groups: Sequence[str], draws: int, seed: int) -> NDArray[np.floating]:
-    """Return the weight of each scan in each bootstrap sample, (draws, scans); a sample's weights sum to one."""
-    names, member = np.unique(np.asarray(groups), return_inverse=True)
-    shares = np.full(len(names), 1 / len(names))
-    times = np.random.default_rng(seed).multinomial(len(names), shares, size=draws)[:, member]
-    return times / times.sum(1, keepdims=True)
-
-
-def _with_interval(
-    values: NDArray[np.floating], drawn: NDArray[np.floating], ends: tuple[float, float]
-) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]:
-    """Return the mean over scans (the first axis), and these percentiles of the bootstrap samples."""
-    samples = np.tensordot(drawn, values, axes=1)
-    low, high = np.percentile(samples, ends, axis=0)
-    return values.mean(0), low, high
-
-
-def percentiles(n_groups: int) -> tuple[float, float]:
-    """Return the percentiles that are the ends of a 95 % interval of the mean of so many groups.
-
-    The 2.5th and 97.5th are too narrow for few groups; they are moved outwards as t is wider than the normal
-    distribution (Hesterberg 2015, doi:10.1080/00031305.2015.1089789).
-    """
-    if n_groups < 2:
-        return 0.0, 100.0
-    tail = 100 * norm.cdf(t.ppf(0.025, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1)))
-    return float(tail), float(100 - tail)

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from bolt.config import Faithfulness
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.importance import load_bolt
-from bolt.explain.relevance import integrated_gradients, rollout, volume_weights
-from bolt.explain.trust.faithfulness import ORDERS, write_fold
+from bolt.explain.relevance import integrated_gradients, rollout
+from bolt.explain.trust.faithfulness import CURVES, INDEX_COLUMNS, ORDERS
 from bolt.explain.trust.similarity import position_curves
 from bolt.explain.weights import read_importance
 from bolt.io.errors import DataError
+from bolt.io.files import atomic, write_table
 from bolt.models.bolt import BolT
 from bolt.training.device import device_of
 
@@ -30,12 +31,13 @@ TOGETHER = 2048
 SHORTEST_SHIFT = 0.1
 """Smallest circular shift of importance, in either direction, as a share of the scan."""
 
+Array = NDArray[np.floating]
 Ranks = NDArray[np.intp]
 """(time,): position of each volume in an order, from 0; equal within a block."""
 
 
 def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: int, device: str = "auto") -> None:
-    """Write the curves of a fold's test scans (`write_fold`).
+    """Write the curves of a fold's test scans, (scans, orders, replacements, directions, steps + 1), and their index.
 
     Parameters
     ----------
@@ -50,15 +52,9 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
     Raises
     ------
     DataError
-        The model is not BolT or does not predict classes, or the weights do not belong to the cache's series.
+        The model is not BolT, or the weights do not belong to the cache's series.
     """
     model, info = load_bolt(run_fold)
-    if info["classes"] is None:
-        raise DataError(
-            "curves of deletion and insertion need a predicted class",
-            where=run_fold / "checkpoint.json",
-            hint="Explain a model of classes",
-        )
     model.to(device_of(device, None))
     table, weights = read_importance(run_fold)
     about = read_predictions(run_fold / "predictions.tsv")[["scan_id", "group", "label"]]
@@ -80,10 +76,12 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
             )
         random = np.random.default_rng([seed, rows[scan]])
         curves.append(scan_curves(model, series, weights[i], positions[i], settings, random))
-    write_fold(table.iloc[chosen], np.stack(curves), run_fold)
+    with atomic(run_fold / f"{CURVES}.npy") as temporary:
+        np.save(temporary, np.stack(curves).astype(np.float32))
+    write_table(table.iloc[chosen][list(INDEX_COLUMNS)], run_fold / f"{CURVES}.tsv", INDEX_COLUMNS)
 
 
-def position_of(weights: list[NDArray[np.floating]], tests: Ranks) -> dict[int, NDArray[np.floating]]:
+def position_of(weights: list[Array], tests: Ranks) -> dict[int, Array]:
     """Return the mean importance of the other test scans at each position, by test scan.
 
     A fold with a single test scan has no others: its training scans are used.
@@ -104,14 +102,9 @@ def chosen_scans(labels: NDArray[np.str_], n: int, seed: int) -> Ranks:
 
 
 def scan_curves(
-    model: BolT,
-    series: NDArray[np.floating],
-    importance: NDArray[np.floating],
-    position: NDArray[np.floating],
-    settings: Faithfulness,
-    random: np.random.Generator,
-) -> NDArray[np.floating]:
-    """Compute the curves of one scan, (orders, replacements, directions, steps + 1).
+    model: BolT, series: Array, importance: Array, position: Array, settings: Faithfulness, random: np.random.Generator
+) -> Array:
+    """Compute the curves of one scan, (orders, replacements, directions, steps + 1), mean over draws and surrogates.
 
     Parameters
     ----------
@@ -128,11 +121,23 @@ def scan_curves(
     x = torch.from_numpy(series)[None].to(next(model.parameters()).device)
     with torch.no_grad():
         target = model(x).logits.argmax(-1)
+    explained = int(target)
+
+    def probability(replacement: Array, masks: NDArray[np.bool_]) -> Array:
+        """Return that of the predicted class with volumes replaced where `masks` (n, time) is true, (n,)."""
+        other, marked = (torch.from_numpy(np.array(part)).to(x.device) for part in (replacement, masks))
+        parts = []
+        with torch.inference_mode():
+            for batch in marked.split(max(1, TOGETHER // len(series))):
+                logits = model(torch.where(batch[..., None], other, x[0])).logits
+                parts.append(logits.softmax(-1)[:, explained].cpu().numpy())
+        return np.concatenate(parts).astype(float)
+
     gradients = integrated_gradients(model, x, target, settings.gradient_steps)
     scores = {
         "importance": [importance],
         "rollout": [rollout(model, x)[0].cpu().numpy()],
-        "integrated_gradients": [volume_weights(gradients)[0].cpu().numpy()],
+        "integrated_gradients": [gradients.abs().sum(-1)[0].cpu().numpy()],
         "position": [np.nan_to_num(position)],
         "shifted": shifted(importance, settings.random_draws, random.spawn(1)[0]),
     }
@@ -141,19 +146,30 @@ def scan_curves(
     parts = []
     for block, replacements in ((1, [mean]), (settings.block, copies)):
         orders = [[block_ranks(draw, block) for draw in scores[order]] for order in ORDERS[:-1]]
-        orders.append([random_ranks(len(series), block, random) for _ in range(settings.random_draws)])
-        parts.append(_curves(model, series, replacements, orders, int(target), settings.steps))
+        draws = [random_ranks(len(series), block, random) for _ in range(settings.random_draws)]
+        masks = [mask for order in orders for ranks in order for mask in replaced(ranks, settings.steps)]
+        # random orders are only deleted: their insertion is their deletion from its end to its start, because the
+        # reverse of a random order is as random
+        masks += [replaced(ranks, settings.steps)[0] for ranks in draws]
+        unique, inverse = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
+        found = np.mean([probability(other, unique) for other in replacements], axis=0)
+        curves = found[inverse.ravel()].reshape(len(masks), settings.steps + 1)
+        known, deleted = np.split(curves, [-len(draws)])
+        starts, lengths = np.cumsum([0, *map(len, orders[:-1])]), np.array([len(order) for order in orders])
+        means = np.add.reduceat(known.reshape(-1, 2, settings.steps + 1), starts) / lengths[:, None, None]
+        by_chance = deleted.mean(0)
+        parts.append(np.concatenate([means, [[by_chance, by_chance[::-1]]]]))
     return np.stack(parts, axis=1)
 
 
-def shifted(importance: NDArray[np.floating], draws: int, random: np.random.Generator) -> list[NDArray[np.floating]]:
+def shifted(importance: Array, draws: int, random: np.random.Generator) -> list[Array]:
     """Shift importance circularly by random numbers of volumes, at least `SHORTEST_SHIFT` in either direction."""
     volumes = len(importance)
     least = min(max(1, int(np.ceil(SHORTEST_SHIFT * volumes))), volumes // 2)
     return [np.roll(importance, random.integers(least, volumes - least + 1)) for _ in range(draws)]
 
 
-def block_ranks(scores: NDArray[np.floating], block: int) -> Ranks:
+def block_ranks(scores: Array, block: int) -> Ranks:
     """Rank blocks of `block` volumes (the last may be shorter) by mean score, largest first; ties by position."""
     blocks = np.arange(len(scores)) // block
     means = np.bincount(blocks, weights=scores) / np.bincount(blocks)
@@ -176,51 +192,7 @@ def replaced(ranks: Ranks, steps: int) -> tuple[NDArray[np.bool_], NDArray[np.bo
     return ranks < counts, ranks >= n - counts[::-1]
 
 
-def _curves(
-    model: BolT,
-    series: NDArray[np.floating],
-    replacements: list[NDArray[np.floating]],
-    orders: list[list[Ranks]],
-    target: int,
-    steps: int,
-) -> NDArray[np.floating]:
-    """Return the curves of one kind of replacement, mean over `replacements`: (orders, directions, steps + 1).
-
-    Each of `orders` is the mean over its draws; the random ones are last. They are only deleted: their insertion is
-    their deletion from its end to its start, because the reverse of a random order is as random.
-    """
-    masks = [mask for draws in orders[:-1] for ranks in draws for mask in replaced(ranks, steps)]
-    masks += [replaced(ranks, steps)[0] for ranks in orders[-1]]
-    unique, inverse = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
-    probability = np.mean([_probability(model, series, other, unique, target) for other in replacements], axis=0)
-    curves = probability[inverse.ravel()].reshape(len(masks), steps + 1)
-    known, random = np.split(curves, [-len(orders[-1])])
-    starts = np.cumsum([0, *map(len, orders[:-2])])
-    lengths = np.array([len(draws) for draws in orders[:-1]])[:, None, None]
-    means = np.add.reduceat(known.reshape(-1, 2, steps + 1), starts) / lengths
-    deleted = random.mean(0)
-    return np.concatenate([means, [[deleted, deleted[::-1]]]])
-
-
-def _probability(
-    model: BolT,
-    series: NDArray[np.floating],
-    replacement: NDArray[np.floating],
-    masks: NDArray[np.bool_],
-    target: int,
-) -> NDArray[np.floating]:
-    """Return the probability of the class `target` with volumes replaced where `masks` (n, time) is true, (n,)."""
-    device = next(model.parameters()).device
-    intact, other, marked = (torch.from_numpy(np.array(part)).to(device) for part in (series, replacement, masks))
-    parts = []
-    with torch.inference_mode():
-        for batch in marked.split(max(1, TOGETHER // len(series))):
-            logits = model(torch.where(batch[..., None], other, intact)).logits
-            parts.append(logits.softmax(-1)[:, target].cpu().numpy())
-    return np.concatenate(parts).astype(float)
-
-
-def phase_randomised(series: NDArray[np.floating], random: np.random.Generator) -> NDArray[np.floating]:
+def phase_randomised(series: Array, random: np.random.Generator) -> Array:
     """Rotate the phase of every frequency by a random angle that is the same in all ROIs.
 
     Power and cross spectra are kept, and with them mean, variance, autocorrelation and covariance of the ROIs; timing

@@ -1,163 +1,65 @@
 """Stability: agreement between explanations of models of different folds, and of different random seeds.
 
 Maps of regression weights, selections of top ROIs and importance curves are compared between every two folds, and
-between seeds. Folds share most of their training subjects, and seeds all of them, so maps are compared with those of
-permuted labels, and between disjoint halves of the people (`bolt.explain.trust.agreement`).
+between seeds. Folds share most of their training subjects, and seeds all of them: even on noise their maps correlate,
+far above the overlap of random selections. Two references are therefore computed.
+
+- Permuted labels: the landmark volumes stay as they are, labels are permuted between people, in the same way in all
+  folds and seeds, and the maps are fitted and compared again.
+- Disjoint halves: maps of test scans of one half of the people against maps of the other half, each scan explained by
+  the model that did not see it (split-half reproducibility, as in NPAIRS; Strother et al. 2002,
+  doi:10.1006/nimg.2001.1034). Models memorise their training scans, and then choose volumes by the labels even if these
+  are noise. Permuted labels alone cannot show that, but maps of other people do not agree about it.
+
+Logistic regressions on the same samples, with many versions of the labels, are fitted together.
+
+All fits share a bound of the Hessian, which is inverted once (Böhning and Lindsay 1988, doi:10.1007/BF00049423), and
+so each step of all fits is a few products of matrices. Steps are accelerated, with restarts (O'Donoghue and Candès
+2015, doi:10.1007/s10208-013-9150-3). Weights are those of ``LogisticRegression(C=1.0)``, which takes about ten times
+as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import expit, softmax
 from scipy.stats import pearsonr, spearmanr
 
 from bolt.config.layout import ModelRun
+from bolt.explain.columns import columns
+from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
-from bolt.explain.trust.agreement import Maps, Refits, null_columns
 from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
+from bolt.folds.label_permutation import people
+from bolt.folds.label_permutation import permutations as permuted
 from bolt.io.errors import DataError
 from bolt.io.files import holds_something, write_table
 
-NULL_COLUMNS = {
-    "pearson_null": "rows mean of regions and halves: mean of `pearson` with permuted labels",
-    "pearson_null_high": "its 95th percentile over permutations",
-    "dice_null": "the same of `dice`: mean",
-    "dice_null_high": "95th percentile",
-    "p": "share of permutations whose correlation, mean over pairs and classes, is at least as high",
-}
-STABILITY_COLUMNS = {
-    "between": "folds: of one run; seeds: runs that differ only in the seed, means over their folds",
-    "what": "regions: weights of the landmark regressions; halves: the same, fitted on test scans of two disjoint "
-    "halves of the people (between seeds, one half under each); importance: curves of the same scans under two models",
-    "class": "regions and halves: class for which positive weights are evidence",
-    "one": "fold, seed or half (number of the split, a or b); or mean, lowest, highest: of all pairs above",
-    "other": "fold, seed or half it is compared with",
-    "pearson": "regions and halves: correlation of the weights over ROIs",
-    "spearman": "regions and halves: rank correlation over ROIs; importance: mean over scans of the rank correlation "
-    "over volumes, after the mean curve of the other scans is removed from both",
-    "spearman_raw": "importance: the same without removing the mean curve, so that it includes the effect of position",
-    "dice": "regions and halves: Dice coefficient of the two selections of top ROIs",
-    "jaccard": "regions and halves: Jaccard index of the two selections",
-    **NULL_COLUMNS,
-    "same_class": "importance: share of scans for which both models predict, and so explain, the same class",
-    "n": "regions and halves: ROIs; importance: scans with a rank correlation",
-}
+STABILITY_COLUMNS = columns("stability")
+NULL_COLUMNS = ("pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p")
+"""Those of the rows "mean" that maps with permuted labels fill."""
 KEYS = ["between", "what", "class"]
-Compared = dict[tuple[str, str], list[tuple[Maps, Maps]]]
-"""The pairs of maps, with true and with permuted labels, by `between` and `what`."""
-Explained = tuple[pd.DataFrame, list[NDArray[np.floating]]]
+SPLITS = 10
+"""Random splits of the people into two halves."""
+STEPS = 300
+TOLERANCE = 1e-3
+"""Relative change of the weights in a step below which a fit has converged."""
+TOGETHER = 4_000_000
+"""Predictions (samples, fits, classes) that are held in memory at once."""
 
-
-def compare_maps(a: NDArray[np.floating], b: NDArray[np.floating], fraction: float) -> dict[str, float]:
-    """Return correlations of two maps of weights (rois,), and the overlap of their top ROIs."""
-    top_a, top_b = select(a, fraction), select(b, fraction)
-    shared, either = int((top_a & top_b).sum()), int((top_a | top_b).sum())
-    flat = np.ptp(a) == 0 or np.ptp(b) == 0
-    return {
-        "pearson": np.nan if flat else float(pearsonr(a, b).statistic),
-        "spearman": np.nan if flat else float(spearmanr(a, b).statistic),
-        "dice": 2 * shared / (shared + either) if either else np.nan,
-        "jaccard": shared / either if either else np.nan,
-        "n": len(a),
-    }
-
-
-def map_pairs(
-    maps: Mapping[str, NDArray[np.floating]], classes: Sequence[str], fraction: float
-) -> list[dict[str, Any]]:
-    """Apply `compare_maps` to every two maps (classes, rois), for each class."""
-    return [
-        {"what": "regions", "class": name, "one": a, "other": b} | compare_maps(maps[a][c], maps[b][c], fraction)
-        for c, name in enumerate(classes)
-        for a, b in combinations(maps, 2)
-    ]
-
-
-def half_pairs(
-    halves: Sequence[tuple[Maps, Maps]], classes: Sequence[str], fraction: float, one: str = "", other: str = ""
-) -> list[dict[str, Any]]:
-    """Apply `compare_maps` to the maps of the two halves of each split; `one` and `other` are their seeds, if two."""
-    rows = []
-    for split, (a, b) in enumerate(halves, start=1):
-        names = f"{one} {split}a".strip(), f"{other} {split}b".strip()
-        rows += map_pairs(dict(zip(names, (a[0], b[0]), strict=True)), classes, fraction)
-    return [row | {"what": "halves"} for row in rows]
-
-
-def curve_pairs(explained: Mapping[str, Explained]) -> list[dict[str, Any]]:
-    """Compare the importance of the same scans under every two models.
-
-    Parameters
-    ----------
-    explained : mapping
-        Name of a model to the result of `bolt.explain.weights.read_importance`, all its scans.
-    """
-    curves = {name: _curves(*importance) for name, importance in explained.items()}
-    rows = []
-    for a, b in combinations(curves, 2):
-        scans = sorted(set(curves[a]) & set(curves[b]))
-        pairs = [(curves[a][scan], curves[b][scan]) for scan in scans]
-        rho = correlations([x.rest for x, _ in pairs], [y.rest for _, y in pairs])
-        raw = correlations([x.raw for x, _ in pairs], [y.raw for _, y in pairs])
-        rows.append(
-            {
-                "what": "importance",
-                "one": a,
-                "other": b,
-                "spearman": _mean(rho),
-                "spearman_raw": _mean(raw),
-                "same_class": _mean(np.array([float(x.predicted == y.predicted) for x, y in pairs])),
-                "n": int(np.isfinite(rho).sum()),
-            }
-        )
-    return rows
-
-
-class _Curve(NamedTuple):
-    """Ranks of one scan's importance, with the effect of position removed and without; and the explained class."""
-
-    rest: NDArray[np.floating]
-    raw: NDArray[np.floating]
-    predicted: str
-
-
-def _curves(table: pd.DataFrame, weights: list[NDArray[np.floating]]) -> dict[str, _Curve]:
-    """Return the curve of each scan."""
-    curves = map(_Curve, ranked(without_position(weights)), ranked(weights), table["predicted"])
-    return dict(zip(table["scan_id"], curves, strict=True))
-
-
-def _mean(values: NDArray[np.floating]) -> float:
-    """Return the mean of defined values; NaN if they are less than half."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if 2 * len(known) >= max(1, len(values)) else np.nan
-
-
-def with_summaries(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Append mean, lowest and highest of each kind of pairs."""
-    numbers = [name for name in STABILITY_COLUMNS if name not in (*KEYS, "one", "other", *NULL_COLUMNS)]
-    parts = []
-    for keys, part in pairs.groupby(KEYS, sort=False, dropna=False):
-        values = part[numbers].astype(float)
-        ends = pd.DataFrame({"mean": values.mean(), "lowest": values.min(), "highest": values.max()}).T
-        ends = ends.rename_axis("one").reset_index().assign(**dict(zip(KEYS, keys, strict=True)))
-        parts += [part, ends]
-    return pd.concat(parts, ignore_index=True) if parts else pairs
-
-
-def with_nulls(table: pd.DataFrame, compared: Compared, classes: Sequence[str], fraction: float) -> pd.DataFrame:
-    """Fill `NULL_COLUMNS` of the rows "mean" of regions and halves."""
-    for (between, what), pairs in compared.items():
-        for name, values in zip(classes, null_columns(pairs, fraction) if pairs else [], strict=False):
-            row = (table["between"] == between) & (table["what"] == what) & (table["class"] == name)
-            table.loc[row & (table["one"] == "mean"), list(values)] = list(values.values())
-    return table
+Array = NDArray[np.floating]
+Maps = Array
+"""(1 + permutations, classes, rois): the first with the true labels."""
+Explained = tuple[pd.DataFrame, list[Array]]
+"""What `bolt.explain.weights.read_importance` returns."""
 
 
 def write_stability(
@@ -196,67 +98,279 @@ def write_stability(
     """
     weights = _weights(run, folds)
     done = list(weights)
-    explained = {str(fold): read_importance(run.fold(fold)) for fold in done}
+    explained = {fold: read_importance(run.fold(fold)) for fold in done}
     scans = [scan for table, _ in explained.values() for scan in table["scan_id"]]
     refits = Refits(cache, scans, classes, tokens=tokens, permutations=permutations)
     by_fold, halves = refits.fold_maps(run.folder, done), refits.half_maps(run.folder, done)
-    rows = map_pairs({str(fold): fold_weights for fold, fold_weights in weights.items()}, classes, fraction)
-    rows += half_pairs(halves, classes, fraction) + curve_pairs(explained)
-    compared: Compared = {("folds", "regions"): list(combinations(by_fold.values(), 2)), ("folds", "halves"): halves}
+    rows = map_pairs({str(fold): own for fold, own in weights.items()}, classes, fraction)
+    rows += half_pairs(halves, classes, fraction)
+    rows += curve_pairs({str(fold): own for fold, own in explained.items()})
     rows = [{"between": "folds", **row} for row in rows]
+    compared = {("folds", "regions"): list(combinations(by_fold.values(), 2)), ("folds", "halves"): halves}
+    compared |= {("seeds", "regions"): [], ("seeds", "halves"): []}
     for other in (run.with_seed(seed) for seed in sorted(seeds) if seed != run.seed):
-        if holds_something(other.explanation / "coefficients.npy"):
-            seed_rows, maps, halves = _seed_pairs(run, other, folds, classes, fraction, refits, by_fold)
-            rows += [{"between": "seeds", **row} for row in seed_rows]
-            compared.setdefault(("seeds", "regions"), []).extend(maps)
-            compared.setdefault(("seeds", "halves"), []).extend(halves)
+        if not holds_something(other.explanation / "coefficients.npy"):
+            continue
+        theirs = _weights(other, folds)
+        shared = [fold for fold in done if fold in theirs]
+        if not shared:
+            continue
+        names = str(run.seed), str(other.seed)
+        maps = [np.mean([its[fold] for fold in shared], axis=0) for its in (weights, theirs)]
+        pairs = map_pairs(dict(zip(names, maps, strict=True)), classes, fraction)
+        own, others = (refits.half_maps(its_run.folder, shared) for its_run in (run, other))
+        halves = [(a, b) for (a, _), (_, b) in zip(own, others, strict=True)]  # of two seeds, one half under each
+        pairs += half_pairs(halves, classes, fraction, *names)
+        curves = []
+        for fold in shared:
+            both = explained[fold], read_importance(other.fold(fold))
+            curves += curve_pairs(dict(zip(names, both, strict=True)))
+        mean = pd.DataFrame(curves).mean(numeric_only=True).to_dict()
+        pairs.append({"what": "importance", "one": names[0], "other": names[1], **mean})
+        rows += [{"between": "seeds", **row} for row in pairs]
+        refitted = [[its[fold] for fold in shared] for its in (by_fold, refits.fold_maps(other.folder, shared))]
+        compared["seeds", "regions"].append((np.mean(refitted[0], axis=0), np.mean(refitted[1], axis=0)))
+        compared["seeds", "halves"] += halves
     table = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
-    table = with_nulls(table, compared, classes, fraction)
+    for (between, what), its_pairs in compared.items():
+        for name, values in zip(classes, null_columns(its_pairs, fraction) if its_pairs else [], strict=False):
+            row = (table["between"] == between) & (table["what"] == what) & (table["class"] == name)
+            table.loc[row & (table["one"] == "mean"), list(values)] = list(values.values())
     write_table(table[list(STABILITY_COLUMNS)], run.explanation / "stability.tsv", STABILITY_COLUMNS)
 
 
-def _seed_pairs(
-    run: ModelRun,
-    other: ModelRun,
-    folds: Sequence[int],
-    classes: Sequence[str],
-    fraction: float,
-    refits: Refits,
-    by_fold: Mapping[int, Maps],
-) -> tuple[list[dict[str, Any]], list[tuple[Maps, Maps]], list[tuple[Maps, Maps]]]:
-    """Compare two seeds, in the mean over the folds that both have; also return the pairs of refitted maps.
-
-    Half of the people are explained by models of one seed, the other half by models of the other.
-    """
-    runs = {str(run.seed): run, str(other.seed): other}
-    weights = {seed: _weights(its_run, folds) for seed, its_run in runs.items()}
-    shared = [fold for fold in weights[str(run.seed)] if fold in weights[str(other.seed)]]
-    if not shared:
-        return [], [], []
-    maps = {seed: np.mean([its[fold] for fold in shared], axis=0) for seed, its in weights.items()}
-    curves = []
-    for fold in shared:
-        curves += curve_pairs({seed: read_importance(its_run.fold(fold)) for seed, its_run in runs.items()})
-    mean = pd.DataFrame(curves).mean(numeric_only=True).to_dict()
-    importance = {"what": "importance", "one": str(run.seed), "other": str(other.seed), **mean}
-    own, others = (refits.half_maps(its_run.folder, shared) for its_run in runs.values())
-    halves = [(a, b) for (a, _), (_, b) in zip(own, others, strict=True)]
-    theirs = refits.fold_maps(other.folder, shared)
-    refitted = np.mean([by_fold[fold] for fold in shared], axis=0), np.mean(list(theirs.values()), axis=0)
-    named = half_pairs(halves, classes, fraction, *runs)
-    return [*map_pairs(maps, classes, fraction), *named, importance], [refitted], halves
-
-
-def _weights(run: ModelRun, folds: Sequence[int]) -> dict[int, NDArray[np.floating]]:
+def _weights(run: ModelRun, folds: Sequence[int]) -> dict[int, Array]:
     """Return the regression weights (classes, rois) of each fold."""
     path, done = run.explanation / "coefficients.npy", explained_folds(run.folder, folds)
     if not path.is_file():
         raise DataError("file not found", where=path, hint="Run again")
     coefficients = np.load(path, allow_pickle=False).astype(float)
     if len(coefficients) != len(done):
-        raise DataError(
-            f"regression weights of {len(coefficients)} folds, but {len(done)} are explained",
-            where=path,
-            hint="Delete the file and run again",
-        )
+        what = f"regression weights of {len(coefficients)} folds, but {len(done)} are explained"
+        raise DataError(what, where=path, hint="Delete the file and run again")
     return dict(zip(done, coefficients, strict=True))
+
+
+def compare_maps(a: Array, b: Array, fraction: float) -> dict[str, float]:
+    """Return correlations of two maps of weights (rois,), and the overlap of their top ROIs."""
+    top_a, top_b = select(a, fraction), select(b, fraction)
+    shared, either = int((top_a & top_b).sum()), int((top_a | top_b).sum())
+    flat = np.ptp(a) == 0 or np.ptp(b) == 0
+    return {
+        "pearson": np.nan if flat else float(pearsonr(a, b).statistic),
+        "spearman": np.nan if flat else float(spearmanr(a, b).statistic),
+        "dice": 2 * shared / (shared + either) if either else np.nan,
+        "jaccard": shared / either if either else np.nan,
+        "n": len(a),
+    }
+
+
+def map_pairs(maps: Mapping[str, Array], classes: Sequence[str], fraction: float) -> list[dict[str, Any]]:
+    """Apply `compare_maps` to every two maps (classes, rois), for each class."""
+    return [
+        {"what": "regions", "class": name, "one": a, "other": b} | compare_maps(maps[a][c], maps[b][c], fraction)
+        for c, name in enumerate(classes)
+        for a, b in combinations(maps, 2)
+    ]
+
+
+def half_pairs(
+    halves: Sequence[tuple[Maps, Maps]], classes: Sequence[str], fraction: float, one: str = "", other: str = ""
+) -> list[dict[str, Any]]:
+    """Apply `compare_maps` to the maps of the two halves of each split; `one` and `other` are their seeds, if two."""
+    rows = []
+    for split, (a, b) in enumerate(halves, start=1):
+        names = f"{one} {split}a".strip(), f"{other} {split}b".strip()
+        rows += map_pairs(dict(zip(names, (a[0], b[0]), strict=True)), classes, fraction)
+    return [row | {"what": "halves"} for row in rows]
+
+
+def curve_pairs(explained: Mapping[str, Explained]) -> list[dict[str, Any]]:
+    """Compare the importance of the same scans under every two models.
+
+    Parameters
+    ----------
+    explained : mapping
+        Name of a model to the result of `bolt.explain.weights.read_importance`, all its scans.
+    """
+    curves = {}
+    for name, (table, weights) in explained.items():
+        kinds = ranked(without_position(weights)), ranked(weights), table["predicted"]
+        curves[name] = dict(zip(table["scan_id"], zip(*kinds, strict=True), strict=True))
+    rows = []
+    for a, b in combinations(curves, 2):
+        scans = sorted(set(curves[a]) & set(curves[b]))
+        pairs = [(curves[a][scan], curves[b][scan]) for scan in scans]
+        rho, raw = (correlations([x[kind] for x, _ in pairs], [y[kind] for _, y in pairs]) for kind in (0, 1))
+        same = np.array([float(x[2] == y[2]) for x, y in pairs])
+        means = {"spearman": _mean(rho), "spearman_raw": _mean(raw), "same_class": _mean(same)}
+        rows.append({"what": "importance", "one": a, "other": b, **means, "n": int(np.isfinite(rho).sum())})
+    return rows
+
+
+def _mean(values: Array) -> float:
+    """Return the mean of defined values; NaN if they are less than half."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if 2 * len(known) >= max(1, len(values)) else np.nan
+
+
+def with_summaries(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Append mean, lowest and highest of each kind of pairs."""
+    numbers = [name for name in STABILITY_COLUMNS if name not in (*KEYS, "one", "other", *NULL_COLUMNS)]
+    parts = []
+    for keys, part in pairs.groupby(KEYS, sort=False, dropna=False):
+        values = part[numbers].astype(float)
+        ends = pd.DataFrame({"mean": values.mean(), "lowest": values.min(), "highest": values.max()}).T
+        ends = ends.rename_axis("one").reset_index().assign(**dict(zip(KEYS, keys, strict=True)))
+        parts += [part, ends]
+    return pd.concat(parts, ignore_index=True) if parts else pairs
+
+
+class Refits:
+    """Landmark regressions with true and with permuted labels.
+
+    Parameters
+    ----------
+    cache : bolt.series.cache.SeriesCache
+    scans : sequence of str
+        Explained scans, between which labels are permuted.
+    classes : sequence of str
+    tokens : int
+        Landmarks per scan.
+    permutations : int
+        The same ones, and the same splits into halves, are used for all folds and seeds of the model.
+    """
+
+    def __init__(self, cache: Any, scans: Sequence[str], classes: Sequence[str], tokens: int, permutations: int):
+        self.cache, self.tokens, self.n_classes = cache, tokens, len(classes)
+        index = cache.index
+        self.table = index[index["scan_id"].isin(set(scans))].rename_axis("row").reset_index()
+        self.position = {scan: i for i, scan in enumerate(self.table["scan_id"])}
+        code = {name: i for i, name in enumerate(classes)}
+        coded = self.table.assign(label=self.table["label"].astype(str).map(code))
+        drawn = permuted(coded, permutations, np.random.default_rng(0))
+        self.labels = np.concatenate([coded["label"].to_numpy()[None], drawn]).astype(int)
+
+    def landmarks(self, folder: Path, role: str) -> tuple[Array, NDArray[np.intp]]:
+        """Read the landmarks of one role's scans in the folder of a fold.
+
+        Returns
+        -------
+        volumes : float array (samples, rois)
+        scan : int array (samples,)
+            The row of the scans' table that each comes from.
+        """
+        table, weights = read_importance(folder)
+        named = zip(table["scan_id"], table["role"], weights, strict=True)
+        chosen = [(self.position[scan], w) for scan, its_role, w in named if its_role == role]
+        tops = [self.cache.series(self.table["row"][i])[top_tokens(w, self.tokens)] for i, w in chosen]
+        return np.concatenate(tops), np.repeat([i for i, _ in chosen], [len(top) for top in tops])
+
+    def fit(self, volumes: Array, scan: NDArray[np.intp]) -> Maps:
+        """Fit the maps of landmarks."""
+        return regression_maps(volumes, self.labels[:, scan], self.n_classes)
+
+    def fold_maps(self, run: Path, folds: Sequence[int]) -> dict[int, Maps]:
+        """Return the maps of each fold, fitted on its training scans."""
+        return {fold: self.fit(*self.landmarks(run / f"fold-{fold}", "train")) for fold in folds}
+
+    def half_maps(self, run: Path, folds: Sequence[int]) -> list[tuple[Maps, Maps]]:
+        """Return the maps of the two halves of each split, fitted on test scans; [] if a half lacks a class."""
+        tests = zip(*(self.landmarks(run / f"fold-{fold}", "test") for fold in folds), strict=True)
+        volumes, scan = map(np.concatenate, tests)
+        tested, position = np.unique(scan, return_inverse=True)
+        random, pairs = np.random.default_rng(0), []
+        for _ in range(SPLITS):
+            first = half_of_people(self.table.iloc[tested], random)[position]
+            if any(len(set(self.labels[0, scan[half]])) < self.n_classes for half in (first, ~first)):
+                return []
+            pairs.append((self.fit(volumes[first], scan[first]), self.fit(volumes[~first], scan[~first])))
+        return pairs
+
+
+def half_of_people(scans: pd.DataFrame, random: np.random.Generator) -> NDArray[np.bool_]:
+    """Mark the scans of a random half of the families (else subjects), which has half of those with each label."""
+    person = people(scans)
+    first = scans.groupby(person, sort=True)["label"].first().sample(frac=1, random_state=random)
+    first = first.sort_values(kind="stable")  # by label, in random order within it
+    chosen = first.index[random.integers(2) :: 2]
+    return person.isin(chosen).to_numpy()
+
+
+def regression_maps(volumes: Array, labels: NDArray[np.integer], n_classes: int) -> Array:
+    """Fit an L2-regularised logistic regression (C = 1, with intercept) for each version of the labels.
+
+    Parameters
+    ----------
+    volumes : float array (samples, rois)
+    labels : int array (fits, samples)
+        Positions in the classes.
+    n_classes : int
+
+    Returns
+    -------
+    float array (fits, classes, rois)
+        Log odds; with two classes, weights of the first are those of the second with the opposite sign.
+    """
+    binary = n_classes == 2
+    design = np.column_stack([volumes, np.ones(len(volumes))]).astype(float)
+    penalty = np.append(np.ones(volumes.shape[1]), 0)[:, None, None]
+    bound = (0.25 if binary else 0.5) * design.T @ design + np.diag(penalty.ravel())
+    inverse = np.linalg.pinv(bound, hermitian=True)
+    outcomes = np.arange(1, 2) if binary else np.arange(n_classes)
+    n_together = max(1, TOGETHER // (len(volumes) * len(outcomes)))
+    parts = [
+        _fit(design, inverse, penalty, (part.T[..., None] == outcomes).astype(float))
+        for part in np.split(labels, range(n_together, len(labels), n_together))
+    ]
+    weights = np.concatenate(parts, axis=1)[:-1].transpose(1, 2, 0)
+    return np.concatenate([-weights, weights], axis=1) if binary else weights
+
+
+def _fit(design: Array, inverse: Array, penalty: Array, truth: Array) -> Array:
+    """Maximise the penalised likelihood of `truth` (samples, fits, outcomes); return (rois + 1, fits, outcomes)."""
+    predict = expit if truth.shape[-1] == 1 else lambda logits: softmax(logits, axis=-1)
+    weights = np.zeros((design.shape[1], *truth.shape[1:]))
+    ahead, momentum, running = weights.copy(), np.ones(truth.shape[1]), np.arange(truth.shape[1])
+    for _ in range(STEPS):
+        gradient = np.tensordot(design.T, truth[:, running] - predict(np.tensordot(design, ahead, 1)), 1)
+        gradient -= penalty * ahead
+        new = ahead + np.tensordot(inverse, gradient, 1)
+        change = new - weights[:, running]
+        weights[:, running] = new
+        momentum = np.where((gradient * change).sum((0, 2)) < 0, 1, momentum)
+        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = new + ((momentum - 1) / following)[:, None] * change
+        left = np.linalg.norm(change, axis=(0, 2)) > TOLERANCE * np.linalg.norm(new, axis=(0, 2))
+        if not left.any():
+            break
+        ahead, momentum, running = ahead[:, left], following[left], running[left]
+    return weights
+
+
+def compare(pairs: Sequence[tuple[Maps, Maps]], fraction: float) -> tuple[Array, Array]:
+    """Return correlation and Dice coefficient of the top ROIs, mean over pairs, (1 + permutations, classes) each."""
+    linear, overlaps = [], []
+    for a, b in pairs:
+        x, y = (part - part.mean(-1, keepdims=True) for part in (a, b))
+        size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+        linear.append(np.divide((x * y).sum(-1), size, out=np.full(size.shape, np.nan), where=size > 0))
+        top_a, top_b = select(a, fraction), select(b, fraction)
+        n = top_a.sum(-1) + top_b.sum(-1)
+        overlaps.append(np.divide(2 * (top_a & top_b).sum(-1), n, out=np.full(size.shape, np.nan), where=n > 0))
+    return np.mean(linear, axis=0), np.mean(overlaps, axis=0)
+
+
+def null_columns(pairs: Sequence[tuple[Maps, Maps]], fraction: float) -> list[dict[str, float]]:
+    """Return for each class the mean and upper end under permuted labels, and p of the mean correlation."""
+    correlation, dice = compare(pairs, fraction)
+    over_classes = correlation.mean(axis=1)
+    beaten = over_classes[1:] < over_classes[0]  # an undefined correlation is not beaten
+    p = (1 + (~beaten).sum()) / len(over_classes)
+    rows = []
+    for c in range(correlation.shape[1]):
+        nulls = []
+        for values in (correlation[1:, c], dice[1:, c]):
+            nulls += [float(np.nanmean(values)), float(np.nanpercentile(values, 95))]
+        rows.append(dict(zip(NULL_COLUMNS, (*nulls, float(p)), strict=True)))
+    return rows

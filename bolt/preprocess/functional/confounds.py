@@ -21,7 +21,7 @@ import pandas as pd
 from nilearn.signal import create_cosine_drift
 from scipy import ndimage
 
-from bolt.io.files import read_table, write_table
+from bolt.io.files import read_table, read_yaml, write_table
 from bolt.preprocess.images import rigid_matrix, rigid_parameters
 from bolt.preprocess.quality.measures import HEAD_RADIUS, MOVED, OUTLIER
 
@@ -103,7 +103,7 @@ class TissueSignals:
             means["csf_wm"] = np.average(list(means.values()), axis=0, weights=sizes)
         return means
 
-    def components(self, tr: float, unsteady: int) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
+    def components(self, tr: float, unsteady: int) -> tuple[pd.DataFrame, dict[str, Any]]:
         """Compute the aCompCor components of each mask and of both combined.
 
         Parameters
@@ -128,7 +128,7 @@ class TissueSignals:
         if len(products) == 2:
             products = {"a": products["c"] + products["w"], **products}
         columns: dict[str, np.ndarray] = {}
-        metadata: dict[str, dict[str, Any]] = {}
+        metadata: dict[str, Any] = {}
         for letter, product in products.items():
             vectors, values, explained = _decompose(product)
             for i, vector in enumerate(vectors.T):
@@ -190,29 +190,9 @@ DIGITS = 12
 """Significant digits of the written table: more than float32 images give."""
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 CENTRE = ("centre_x", "centre_y", "centre_z")
-SIGNALS = {
-    "global_signal": "Mean signal within the brain mask",
-    "csf": "Mean signal of pure CSF voxels",
-    "white_matter": "Mean signal of pure white-matter voxels",
-}
-EXPANSIONS = {
-    "_derivative1": "Difference from the previous volume",
-    "_power2": "Square",
-    "_derivative1_power2": "Squared difference from the previous volume",
-}
-DESCRIPTIONS = {
-    **{f"trans_{axis}": f"Head translation along {axis} (RAS) relative to the reference, mm" for axis in "xyz"},
-    **{f"rot_{axis}": f"Head rotation about {axis} (RAS) relative to the reference, radians" for axis in "xyz"},
-    **{f"centre_{axis}": f"Centre of rotation, {axis} (RAS), mm" for axis in "xyz"},
-    **SIGNALS,
-    **{name + ending: f"{text} of {name}" for name in (*MOTION, *SIGNALS) for ending, text in EXPANSIONS.items()},
-    "csf_wm": "Mean signal of pure CSF and white-matter voxels",
-    "framewise_displacement": "Framewise displacement after Power, mm; 50-mm radius",
-    "rmsd": "Root mean square displacement from the previous volume after Jenkinson, mm; 80-mm radius",
-    "dvars": "Root mean square over the brain of the difference from the previous volume; median intensity scaled to "
-    "1000",
-    "std_dvars": "DVARS over its expected value (from robust SD and lag-1 autocorrelation of the voxels)",
-}
+SIGNALS = ("global_signal", "csf", "white_matter")
+"""Mean signals that are expanded, as the parameters of motion are."""
+DESCRIPTIONS = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 
 def framewise_displacement(motion: np.ndarray) -> np.ndarray:
@@ -380,34 +360,21 @@ def write_confounds(
         expansion = {"_derivative1": derivative, "_power2": table[name] ** 2, "_derivative1_power2": derivative**2}
         for ending, values in expansion.items():
             table[name + ending] = values
-    components, component_texts = tissues.components(tr, unsteady)
-    drift = cosine_drift(len(table) - unsteady, tr)
-    cosines = _numbered("cosine", np.vstack([np.zeros((unsteady, drift.shape[1])), drift]))
-    flags, texts = _outliers(table, unsteady)
-    texts |= dict.fromkeys(cosines, "Slow drift (discrete cosine)")
-    texts |= {
-        name: {"Description": DESCRIPTIONS[name], "MaskVoxels": n_voxels} for name, n_voxels in tissues.sizes.items()
-    }
-    table = pd.concat([table, components, cosines, flags], axis=1)
-    write_table(table, path, {**DESCRIPTIONS, **component_texts, **texts}, digits=DIGITS)
-    return table
-
-
-def _outliers(table: pd.DataFrame, unsteady: int) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return one-hot columns for non-steady-state volumes and motion outliers, and their descriptions."""
-    n_volumes, start = len(table), np.arange(unsteady)
+    components, texts = tissues.components(tr, unsteady)
+    drift, one_hot = cosine_drift(len(table) - unsteady, tr), np.eye(len(table))
     exceeds = (table["framewise_displacement"] > MOVED) | (table["std_dvars"] > OUTLIER)
-    moved = np.flatnonzero(exceeds & (np.arange(n_volumes) >= unsteady))
-    steady = _numbered("non_steady_state_outlier", np.eye(n_volumes)[:, start])
-    motion = _numbered("motion_outlier", np.eye(n_volumes)[:, moved])
-    texts = {
-        **dict.fromkeys(steady, "1 in a non-steady-state volume"),
-        **dict.fromkeys(
-            motion, f"1 in a volume with framewise displacement above {MOVED} mm or standardised DVARS above {OUTLIER}"
-        ),
-    }
-    return pd.concat([steady, motion], axis=1), texts
-
-
-def _numbered(name: str, columns: np.ndarray) -> pd.DataFrame:
-    return pd.DataFrame(columns, columns=[f"{name}{i:02d}" for i in range(columns.shape[1])])
+    moved = np.flatnonzero(exceeds & (np.arange(len(table)) >= unsteady))
+    outlier = f"1 in a volume with framewise displacement above {MOVED} mm or standardised DVARS above {OUTLIER}"
+    parts = [table, components]
+    for name, columns, text in (
+        ("cosine", np.vstack([np.zeros((unsteady, drift.shape[1])), drift]), "Slow drift (discrete cosine)"),
+        ("non_steady_state_outlier", one_hot[:, :unsteady], "1 in a non-steady-state volume"),
+        ("motion_outlier", one_hot[:, moved], outlier),
+    ):
+        parts.append(pd.DataFrame(columns, columns=[f"{name}{i:02d}" for i in range(columns.shape[1])]))
+        texts |= dict.fromkeys(parts[-1], text)
+    for name, n_voxels in tissues.sizes.items():
+        texts[name] = {"Description": DESCRIPTIONS[name], "MaskVoxels": n_voxels}
+    table = pd.concat(parts, axis=1)
+    write_table(table, path, {**DESCRIPTIONS, **texts}, digits=DIGITS)
+    return table

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bolt.io.bids import metadata_of
 from bolt.io.errors import BoltWarning, DataError
-from bolt.io.sidecars import metadata_of
 from bolt.io.streams import iter_volumes
 
 N_COMPARED = 50
@@ -161,10 +161,17 @@ def slice_timed(
         yield from source
         return
     yield from islice(source, unsteady)
-    weights = _weights(slices, tr)
     first = next(source, None)
     if first is None:
         return
+    # what each volume of the window contributes to each slice
+    delay = (slices.middle - slices.times) / tr
+    distance = delay - np.arange(-TAPS, TAPS + 1)[:, None]
+    weights = np.where(np.abs(distance) < TAPS, np.sinc(distance) * np.sinc(distance / TAPS), 0)
+    weights /= weights.sum(axis=0)
+    shape = [len(weights), 1, 1, 1]
+    shape[1 + slices.axis] = len(delay)
+    weights = weights.reshape(shape).astype(np.float32)
     window = deque([first] * (TAPS + 1), maxlen=2 * TAPS + 1)
     for volume in chain(source, repeat(None, TAPS)):
         window.append(window[-1] if volume is None else volume)
@@ -173,17 +180,3 @@ def slice_timed(
             for weight, neighbour in zip(weights, window, strict=True):
                 shifted += weight * neighbour
             yield shifted
-
-
-def _weights(slices: SliceTimes, tr: float) -> np.ndarray:
-    """Return the contribution of each volume of the window to each slice.
-
-    (2 TAPS + 1, 1, 1, S), with S along the slice axis.
-    """
-    delay = (slices.middle - slices.times) / tr
-    distance = delay - np.arange(-TAPS, TAPS + 1)[:, None]
-    weights = np.where(np.abs(distance) < TAPS, np.sinc(distance) * np.sinc(distance / TAPS), 0)
-    weights /= weights.sum(axis=0)
-    shape = [len(weights), 1, 1, 1]
-    shape[1 + slices.axis] = len(delay)
-    return weights.reshape(shape).astype(np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -12,22 +11,20 @@ from nipype import Node, Workflow
 from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
-from bolt.config.derivatives import anatomical_names
+from bolt.config.layout import anatomical_names
 from bolt.io.files import link_or_copy, write_json
 from bolt.io.volumes import check_image
 from bolt.jobs.progress import at_step
 from bolt.preprocess import images
 from bolt.preprocess.checks import check_together, check_voxels
-from bolt.preprocess.functional.steps import AlignSBRef, Coregister, HeadMotion, Reference, Resample
+from bolt.preprocess.functional import steps
 from bolt.preprocess.functional.timing import read_slice_times
 from bolt.preprocess.quality import compute, pictures
 from bolt.preprocess.registration import warp
-from bolt.preprocess.sidecars import methods_of, task_of, write_sidecars
-from bolt.preprocess.steps import run
+from bolt.preprocess.sidecars import METHODS, task_of, write_sidecars
+from bolt.preprocess.steps import Step, run
 
 INPUTS = ["bold", "t1w", "t1w_mask", "gm", "wm", "csf", "deep", "t1w_to_space", "template"]
-OUTPUTS = ["bold", "mask", "reference", "tsnr", "confounds", "motion", "bold_to_t1w", "coregistration"]
-OUTPUTS += ["native_reference", "native_corrected", "native_mask", "unsteady", "sbref"]
 Output = Literal["template", "native"]
 SteadyState = Literal["auto"] | int
 
@@ -46,10 +43,10 @@ def init_functional_wf(
     """Build the workflow: reference, head motion, coregistration, slice timing, one interpolation, confounds.
 
     Inputs (``inputnode``): bold, t1w and t1w_mask (preprocessed), gm, wm and csf (probabilities), deep (mask of deep
-    grey matter), t1w_to_space (transform), template (image). Outputs (``outputnode``): bold (not in native space),
-    mask, reference, tsnr (output space), confounds, motion, bold_to_t1w, coregistration (numbers), native_reference,
-    native_corrected (what was coregistered, without its bias field), native_mask, unsteady (number of non-steady-state
-    volumes at the start), sbref (numbers, if there is an SBRef).
+    grey matter), t1w_to_space (transform), template (image). Outputs: bold (not in native space), mask, reference, tsnr
+    (output space), confounds, motion, bold_to_t1w, coregistration (numbers), native_reference, native_corrected (what
+    was coregistered, without its bias field), native_mask, unsteady (number of non-steady-state volumes at the start),
+    sbref (numbers, if there is an SBRef).
 
     Parameters
     ----------
@@ -67,85 +64,44 @@ def init_functional_wf(
         Single-band reference, which is coregistered instead of the scan's own reference.
     """
     workflow = Workflow(name)
-    workflow.__desc__ = describe(resolution, output, slice_timing, steady_state, sbref is not None)
-    keys = settings.model_dump()
+    steady = "" if not steady_state else METHODS["steady_auto" if steady_state == "auto" else "steady_first"]
+    workflow.__desc__ = METHODS["functional"].format(
+        steady=steady.format(n=steady_state),
+        moved=METHODS["no_sbref" if sbref is None else "sbref"],
+        slices=METHODS["slice_timing"] if slice_timing else "",
+        space=METHODS[output].format(resolution=resolution),
+    )
     source = Node(IdentityInterface(INPUTS), "inputnode")
-    reference = Node(Reference(settings=keys, tr=float(tr), steady_state=steady_state), "reference")
-    motion = Node(HeadMotion(settings=keys), "motion")
-    coregister = Node(Coregister(settings=keys), "coregister")
-    grid = {"output": output, "resolution": float(resolution)}
-    resample = Node(Resample(tr=float(tr), slice_timing=slice_timing, **grid), "resample")
-    result = Node(IdentityInterface(OUTPUTS), "outputnode")
-    native = [("reference", "reference"), ("mask", "mask")]
-    passed = [(port, port) for port in ("bold", "t1w_mask", "wm", "csf", "deep", "t1w_to_space", "template")]
+    outputs = "native_reference native_mask unsteady"
+    count = {"tr": float(tr), "steady_state": steady_state}
+    reference = Node(Step(steps.make_reference, outputs, settings=settings, **count), "reference")
+    motion = Node(Step(steps.estimate_motion, "motion", settings=settings), "motion")
+    outputs = "native_corrected bold_to_t1w coregistration"
+    coregister = Node(Step(steps.coregister, outputs, settings=settings), "coregister")
+    outputs = "bold mask reference tsnr confounds"
+    keys = {"output": output, "resolution": float(resolution), "tr": float(tr), "slice_timing": slice_timing}
+    resample = Node(Step(steps.resample_bold, outputs, **keys), "resample")
+    native = [(port, port) for port in ("native_reference", "native_mask")]
     workflow.connect(
         [
             (source, reference, [("bold", "bold")]),
             (source, motion, [("bold", "bold")]),
             (reference, motion, native),
             (source, coregister, [(port, port) for port in ("t1w", "t1w_mask", "gm", "wm", "deep")]),
-            (source, resample, passed),
-            (motion, resample, [("out", "motion")]),
-            (coregister, resample, [("out", "bold_to_t1w")]),
+            (reference, coregister, [("native_mask", "native_mask")]),
+            (source, resample, [(port, port) for port in INPUTS if port not in ("t1w", "gm")]),
             (reference, resample, [("unsteady", "unsteady")]),
-            (reference, result, [("reference", "native_reference"), ("mask", "native_mask"), ("unsteady", "unsteady")]),
-            (motion, result, [("out", "motion")]),
-            (coregister, result, [("out", "bold_to_t1w"), ("corrected", "native_corrected")]),
-            (coregister, result, [("numbers", "coregistration")]),
-            (resample, result, [(port, port) for port in ("bold", "mask", "reference", "tsnr", "confounds")]),
+            (motion, resample, [("motion", "motion")]),
+            (coregister, resample, [("bold_to_t1w", "bold_to_t1w")]),
         ]
     )
     if sbref is None:
-        workflow.connect([(reference, coregister, native)])
+        workflow.connect(reference, "native_reference", coregister, "coregistered")
     else:
-        align = Node(AlignSBRef(settings=keys, sbref=str(sbref.resolve())), "sbref")
-        workflow.connect(
-            [
-                (reference, align, native),
-                (align, coregister, [("out", "reference")]),
-                (reference, coregister, [("mask", "mask")]),
-                (align, result, [("numbers", "sbref")]),
-            ]
-        )
+        place = Step(steps.place_sbref, "coregistered sbref", settings=settings, sbref=str(sbref.resolve()))
+        align = Node(place, "sbref")
+        workflow.connect([(reference, align, native), (align, coregister, [("coregistered", "coregistered")])])
     return workflow
-
-
-def describe(
-    resolution: float, output: Output, slice_timing: bool, steady_state: SteadyState = "auto", sbref: bool = False
-) -> str:
-    """Describe the workflow for the methods section of a manuscript."""
-    space = (
-        "Head-motion correction, coregistration and normalisation were applied in a single cubic-spline interpolation "
-        f"[@spline_interpolation] to a {resolution:g}-mm grid in template space; the data were not spatially smoothed."
-        if output == "template"
-        else "The data were kept in native voxels: atlases were transformed to each scan by the inverse transforms, "
-        "using nearest-neighbour interpolation, and moved with the head."
-    )
-    slices = (
-        "Slice timing was corrected to the middle of the acquisition by windowed sinc interpolation [@slice_timing]. "
-        if slice_timing
-        else ""
-    )
-    steady = (
-        "Non-steady-state volumes, identified by their mean signal as in fMRIPrep [@fmriprep], were discarded where "
-        "there were any. "
-        if steady_state == "auto"
-        else f"The first {steady_state} volumes were discarded to allow for magnetisation to reach a steady state. "
-        if steady_state
-        else ""
-    )
-    aligned = "The single-band reference of the scan was aligned with it (rigidly, by mutual information) and"
-    moved = aligned if sbref else "It was"
-    return (
-        f"{steady}Head motion was estimated by rigid-body least-squares registration [@friston_realign; "
-        f"@baker_matthews] of every BOLD volume to a robust reference image. {moved} coregistered rigidly with the "
-        "T1-weighted image by mutual information [@mattes] and then by the boundary between white matter and cortex "
-        "[@greve_bbr] (where that fit could not be trusted, it was left out). "
-        f"{slices}{space} The following confounds were computed: "
-        "framewise displacement and DVARS [@power_fd_dvars; @nichols_dvars]; root mean square displacement "
-        "[@jenkinson_fd]; the mean signals of the whole brain, white matter and cerebrospinal fluid; and the principal "
-        "components that explain half of the variance in white matter and cerebrospinal fluid (aCompCor [@compcor])."
-    )
 
 
 def preprocess_functional(
@@ -218,28 +174,34 @@ def preprocess_functional(
     )
     ports = ("t1w", "mask", "gm", "wm", "csf", "deep", "forward")
     sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
-    for port, path in zip(INPUTS, sources, strict=True):
-        setattr(workflow.inputs.inputnode, port, str(path.resolve()))
+    workflow.get_node("inputnode").inputs.trait_set(
+        **{port: str(path.resolve()) for port, path in zip(INPUTS, sources, strict=True)}
+    )
     made = run(workflow, work, where=bold)
-    names = functional_names(scan_id, space, output)
-    for port, name in names.items():
-        link_or_copy(made[port], out / name)
+    paths = {port: out / name for port, name in functional_names(scan_id, space, output).items()}
+    for port, path in paths.items():
+        link_or_copy(made[port], path)
     for port in ("confounds", "motion"):
-        link_or_copy(Path(made[port]).with_suffix(".json"), (out / names[port]).with_suffix(".json"))
-    paths = {port: out / name for port, name in names.items()}
+        link_or_copy(Path(made[port]).with_suffix(".json"), paths[port].with_suffix(".json"))
     at_step("functional.sidecars")
     write_sidecars(
         paths.values(),
         [path for path in (bold, sbref, anatomical["t1w"]) if path],
-        Methods=methods_of(workflow),
+        Methods=[workflow.__desc__],
         RepetitionTime=float(tr),
         TaskName=task_of(bold),
         SliceTimingCorrected=slices is not None,
         StartTime=slices.middle if slices is not None else 0.0,
     )
     at_step("functional.quality")
-    if output == "native":
-        paths |= _in_template(paths, anatomical["forward"], template, resolution, work)
+    if output == "native":  # brought to template space for quality measures and pictures only
+        shape, affine = images.grid(template / "T1w.nii.gz", resolution)
+        target = images.to_ants(np.zeros(shape), affine)
+        for port in ("mask", "reference", "tsnr"):
+            image = warp(target, images.read(paths[port]), [anatomical["forward"], paths["bold_to_t1w"]])
+            data = image.numpy() > 0.5 if port == "mask" else image.numpy()
+            paths[port] = work / f"{port}_in_template.nii.gz"
+            images.save(data, affine, paths[port], code=images.MNI)
     paths |= {port: Path(made[port]) for port in ("native_reference", "native_corrected", "native_mask")}
     paths["raw"] = bold
     paths |= {port: anatomical[port] for port in ("t1w", "gm", "wm", "dseg", "forward")}
@@ -255,10 +217,7 @@ def preprocess_functional(
 def functional_names(scan_id: str, space: str, output: Output = "template") -> dict[str, str]:
     """Return the file names of the outputs, by the workflow's output port."""
     prefix = f"{scan_id}_space-{space}" if output == "template" else scan_id
-    template = {
-        "bold": f"{prefix}_desc-preproc_bold.nii.gz",
-        "native_reference": f"{scan_id}_boldref.nii.gz",
-    }
+    template = {"bold": f"{prefix}_desc-preproc_bold.nii.gz", "native_reference": f"{scan_id}_boldref.nii.gz"}
     return {
         **(template if output == "template" else {}),
         "mask": f"{prefix}_desc-brain_mask.nii.gz",
@@ -268,17 +227,3 @@ def functional_names(scan_id: str, space: str, output: Output = "template") -> d
         "motion": f"{scan_id}_desc-motion_xfm.tsv",
         "bold_to_t1w": f"{scan_id}_from-bold_to-T1w_mode-image_xfm.txt",
     }
-
-
-def _in_template(
-    paths: Mapping[str, Path], forward: Path, template: Path, resolution: float, folder: Path
-) -> dict[str, Path]:
-    """Resample mask, reference and tSNR of a native scan to template space, for quality measures and pictures only."""
-    shape, affine = images.grid(template / "T1w.nii.gz", resolution)
-    target = images.to_ants(np.zeros(shape), affine)
-    resampled = {port: folder / f"{port}_in_template.nii.gz" for port in ("mask", "reference", "tsnr")}
-    for port, path in resampled.items():
-        image = warp(target, images.read(paths[port]), [forward, paths["bold_to_t1w"]])
-        data = image.numpy() > 0.5 if port == "mask" else image.numpy()
-        images.save(data, affine, path, code=images.MNI)
-    return resampled

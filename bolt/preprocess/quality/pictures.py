@@ -1,21 +1,23 @@
 """Pictures for visual quality control of a subject within a minute.
 
 Mosaics are WebP images of about 50 to 150 kB. Two images that should agree are alternated in one SVG (hovering holds
-the second), as in fMRIPrep. They are drawn here because those of nireports take 1.7 MB each.
+the second), as in fMRIPrep. They are drawn here because those of nireports take 1.7 MB each. The carpet plot, small
+groups of voxels over time, by tissue, below head motion, is after Power (2017, doi:10.1016/j.neuroimage.2016.08.009).
 """
 
 from __future__ import annotations
 
 import base64
 import html
+import io
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
-from bolt.preprocess.antspy import ants
+from bolt.preprocess.images import ants
 
 matplotlib.use("agg")
 
@@ -24,9 +26,10 @@ import numpy as np
 from scipy import ndimage
 from sklearn.cluster import KMeans
 
-from bolt.io.files import write_bytes, write_text
+from bolt.io.files import read_table, write_bytes, write_text
+from bolt.io.streams import iter_volumes
 from bolt.preprocess import images
-from bolt.preprocess.quality.carpet import DPI, draw_carpet, to_webp
+from bolt.preprocess.quality.measures import HEAD_RADIUS, MOVED, OUTLIER
 
 BRAIN, GREY, WHITE = "#ff8c42", "#f4e04d", "#19c5e0"
 """Contour colours of the brain, grey matter and white matter."""
@@ -41,6 +44,13 @@ WIDTH = 1260
 """Width of a picture in pixels."""
 QUALITY, FLICKER_QUALITY = 62, 28
 """WebP quality of single pictures, and of the two in an SVG."""
+ROWS = {1: ("grey matter", "#c9a400", 260), 2: ("white matter", "#1598b0", 110), 3: ("CSF", "#8e5bb5", 50)}
+"""Name, colour and maximal number of rows of each tissue, by its label in the segmentation."""
+NEIGHBOURS = 30
+"""Voxels that are averaged in a row, at most: noise of single voxels would hide what many of them share."""
+LIMIT = 2.5
+"""Standard deviations from the mean shown as black and white."""
+DPI = 100
 Contours = Sequence[tuple[ants.ANTsImage, str]]
 
 
@@ -52,7 +62,7 @@ def draw_anatomical(
     Parameters
     ----------
     paths : mapping
-        See `bolt.config.derivatives.anatomical_names`.
+        See `bolt.config.layout.anatomical_names`.
     template : path
         Template folder.
     figures : path
@@ -63,15 +73,9 @@ def draw_anatomical(
         Result of `bolt.preprocess.quality.compute.anatomical_numbers`.
     """
     mask = images.read(paths["mask"])
-    view = View(mask)
-    write_bytes(
-        view.draw(
-            images.read(paths["t1w"]),
-            [(mask, BRAIN), *tissue_edges(paths)],
-            f"Brain (orange, {numbers['brain_ml']:.0f} ml), grey matter (yellow) and white matter (blue) on the T1w",
-        ),
-        figures / f"{prefix}desc-tissues_T1w.webp",
-    )
+    edges, size = [(mask, BRAIN), *tissue_edges(paths)], f"{numbers['brain_ml']:.0f} ml"
+    title = f"Brain (orange, {size}), grey matter (yellow) and white matter (blue) on the T1w"
+    write_bytes(View(mask).draw(images.read(paths["t1w"]), edges, title), figures / f"{prefix}desc-tissues_T1w.webp")
     head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
     view, edges = View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
     contours = f"with contours of the template's brain (orange) and white matter (blue), {space}"
@@ -113,23 +117,12 @@ def draw_functional(
     head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
     view, edges = View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
     covered = f"{100 * numbers['template_brain_covered']:.0f} % of the brain acquired"
-    write_bytes(
-        view.draw(
-            images.read(paths["reference"]),
-            edges,
-            f"Mean BOLD with contours of the template's brain (orange) and white matter (blue), {space} · {covered}",
-        ),
-        figures / f"{scan_id}_space-{space}_desc-normalisation_boldref.webp",
-    )
-    write_bytes(
-        view.draw(
-            images.read(paths["tsnr"]),
-            [(brain, "white")],
-            f"Temporal signal-to-noise ratio, median {numbers['median_tsnr']:.0f}; white: the template's brain",
-            colours="inferno",
-        ),
-        figures / f"{scan_id}_space-{space}_desc-tsnr_boldmap.webp",
-    )
+    title = f"Mean BOLD with contours of the template's brain (orange) and white matter (blue), {space} · {covered}"
+    mean = view.draw(images.read(paths["reference"]), edges, title)
+    write_bytes(mean, figures / f"{scan_id}_space-{space}_desc-normalisation_boldref.webp")
+    title = f"Temporal signal-to-noise ratio, median {numbers['median_tsnr']:.0f}; white: the template's brain"
+    tsnr = view.draw(images.read(paths["tsnr"]), [(brain, "white")], title, colours="inferno")
+    write_bytes(tsnr, figures / f"{scan_id}_space-{space}_desc-tsnr_boldmap.webp")
     draw_carpet(paths, figures / f"{scan_id}_desc-carpetplot_bold.webp", numbers)
 
 
@@ -180,7 +173,12 @@ class View:
             for edge, (_, colour) in zip(edges, contours, strict=True):
                 axes.contour(edge[k], levels=[0.5], colors=colour, linewidths=0.8)
             axes.axis("off")
-            self._label(axes, k)
+            style: dict[str, Any] = {"color": "white", "fontsize": 10, "transform": axes.transAxes}
+            axes.text(0.003, 0.9, "P" if k == 0 else "L", ha="left", **style)
+            axes.text(0.997, 0.9, "A" if k == 0 else "R", ha="right", **style)
+            for i, index in enumerate(self.at[k]):
+                place, label = (i + 0.5) / self.slices, f"{'xyz'[k]} = {self.low[k] + self.pixel * index:.0f}"
+                axes.text(place, 0.012, label, **style | {"color": "#bbbbbb", "ha": "center", "fontsize": 7.5})
         figure.text(0.006, 1 - 15 / pixels, title, color="white", fontsize=11.5, va="center")
         if colours != "gray":
             bar = figure.colorbar(
@@ -200,23 +198,6 @@ class View:
             sampled = ndimage.map_coordinates(data, np.moveaxis(images.apply(to_voxels, points), -1, 0), order=1)
             strips.append(np.hstack([image_slice.T[::-1] for image_slice in np.moveaxis(sampled, k, 0)]))
         return strips
-
-    def _label(self, axes: plt.Axes, k: int) -> None:
-        """Label the sides of the head, and the position (mm) of each slice."""
-        sides = ("P", "A") if k == 0 else ("L", "R")
-        for text, x, align in ((sides[0], 0.003, "left"), (sides[1], 0.997, "right")):
-            axes.text(x, 0.9, text, color="white", ha=align, fontsize=10, transform=axes.transAxes)
-        for i, index in enumerate(self.at[k]):
-            label = f"{'xyz'[k]} = {self.low[k] + self.pixel * index:.0f}"
-            axes.text(
-                (i + 0.5) / self.slices,
-                0.012,
-                label,
-                color="#bbbbbb",
-                ha="center",
-                fontsize=7.5,
-                transform=axes.transAxes,
-            )
 
 
 def tissue_edges(paths: Mapping[str, Path]) -> list[tuple[ants.ANTsImage, str]]:
@@ -241,7 +222,7 @@ def write_flicker(first: bytes, second: bytes, path: Path) -> None:
 
     Without animation (in print, or if the reader prefers reduced motion) the second is shown.
     """
-    width, height = _size(second)
+    width, height = (side & 0x3FFF for side in struct.unpack("<HH", second[26:30]))  # where lossy WebP has them
     layers = [
         f'<image class="{name}" width="{width}" height="{height}" '
         f'href="data:image/webp;base64,{base64.b64encode(picture).decode()}"/>'
@@ -257,7 +238,104 @@ def write_flicker(first: bytes, second: bytes, path: Path) -> None:
     write_text(f"{head}<title>{title}</title><style>{style}</style>{''.join(layers)}</svg>\n", path)
 
 
-def _size(webp: bytes) -> tuple[int, int]:
-    """Read width and height of a lossy WebP picture."""
-    width, height = struct.unpack("<HH", webp[26:30])
-    return width & 0x3FFF, height & 0x3FFF
+def draw_carpet(paths: Mapping[str, Path], out: Path, numbers: Mapping[str, Any]) -> None:
+    """Draw head motion, displacement and DVARS, and below them the brain's voxels, as WebP.
+
+    The voxels are taken from the 4D image in template space, or from the raw file if there is none.
+
+    Parameters
+    ----------
+    paths : mapping
+        confounds, dseg and forward; bold and mask, or raw, native_mask and bold_to_t1w.
+    out : path
+    numbers : mapping
+        mean_fd and max_fd.
+    """
+    tissues, transforms = images.read(paths["dseg"]), []
+    if "bold" in paths:
+        bold, transforms = paths["bold"], [str(paths["forward"])]
+        mask, affine = images.load(paths["mask"])
+    else:  # express the scanner's grid in T1w space; the transform maps points of the T1w to the BOLD
+        bold = paths["raw"]
+        mask, affine = images.load(paths["native_mask"])
+        affine = np.linalg.inv(images.read_matrix(paths["bold_to_t1w"])) @ affine
+    labels = ants.apply_transforms(images.to_ants(mask, affine), tissues, transforms, "nearestNeighbor").numpy()
+    values, rows = sample(iter_volumes(bold), np.rint(labels) * (mask > 0))
+    table = read_table(paths["confounds"])
+    figure, axes = plt.subplots(
+        5, 1, figsize=(12.6, 8), sharex=True, height_ratios=[1, 1, 1, 1, 4], layout="constrained"
+    )
+    for axis, colour in zip("xyz", ("#c0392b", "#27ae60", "#2471a3"), strict=True):
+        axes[0].plot(table[f"trans_{axis}"], color=colour, label=axis, linewidth=1)
+        axes[1].plot(HEAD_RADIUS * table[f"rot_{axis}"], color=colour, label=axis, linewidth=1)
+    axes[0].legend(loc="upper right", ncols=3, frameon=False, fontsize=8)
+    axes[2].fill_between(table.index, table["framewise_displacement"].fillna(0), color="#555555", linewidth=0)
+    axes[2].axhline(MOVED, color="#e4572e", linewidth=0.8, linestyle="--")
+    axes[2].set_ylim(0, max(1.0, 1.1 * numbers["max_fd"]))
+    axes[3].plot(table["std_dvars"], color="#555555", linewidth=1)
+    axes[3].axhline(OUTLIER, color="#e4572e", linewidth=0.8, linestyle="--")
+    names = ("Translation\n(mm)", "Rotation (mm\nat 50 mm)", "FD (mm)", "Standardised\nDVARS")
+    for axis, name in zip(axes, names, strict=False):
+        axis.set_ylabel(name, fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.margins(x=0)
+    extent = (-0.5, values.shape[1] - 0.5, len(values), 0)
+    shown = {"cmap": "gray", "vmin": -LIMIT, "vmax": LIMIT, "aspect": "auto", "interpolation": "nearest"}
+    image = axes[4].imshow(values, extent=extent, **shown)
+    ends = np.cumsum(list(rows.values()))
+    for label, end in zip(rows, ends, strict=True):
+        axes[4].axhspan(end - rows[label], end, xmax=0.004, color=ROWS[label][1])
+        axes[4].axhline(end, color=ROWS[label][1], linewidth=1)
+    axes[4].set_yticks(ends - np.asarray(list(rows.values())) / 2, [ROWS[label][0] for label in rows], fontsize=8)
+    axes[4].set_xlabel("Volume")
+    figure.colorbar(image, ax=axes[4], fraction=0.02, pad=0.01).set_label("SD (detrended)", fontsize=8)
+    voxels = "voxels in template space" if "bold" in paths else "native voxels, not motion-corrected"
+    figure.suptitle(
+        f"Head motion: mean FD {numbers['mean_fd']:.2f} mm, maximum {numbers['max_fd']:.2f} mm · {voxels}", fontsize=11
+    )
+    write_bytes(to_webp(figure, quality=55), out)
+
+
+def to_webp(figure: plt.Figure, **encoding: int) -> bytes:
+    """Render and close a figure; `encoding` are options of Pillow's WebP encoder."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="webp", dpi=DPI, facecolor=figure.get_facecolor(), pil_kwargs=encoding)
+    plt.close(figure)
+    return stream.getvalue()
+
+
+def sample(volumes: Iterable[np.ndarray], labels: np.ndarray) -> tuple[np.ndarray, dict[int, int]]:
+    """Average groups of neighbouring voxels, spread evenly over each tissue.
+
+    Parameters
+    ----------
+    volumes : iterable of T (X, Y, Z) arrays
+    labels : (X, Y, Z) array
+        1, 2, 3: grey matter, white matter, cerebrospinal fluid; 0 elsewhere.
+
+    Returns
+    -------
+    values : (N, T) array
+        Linearly detrended, in standard deviations; tissues in order.
+    rows : dict
+        Label to number of rows; tissues whose voxels are all constant are omitted.
+    """
+    groups = []
+    for label, (_, _, most) in ROWS.items():
+        voxels = np.flatnonzero(labels.ravel() == label)
+        n_rows = min(most, len(voxels))
+        width = min(NEIGHBOURS, len(voxels) // max(n_rows, 1))
+        starts = np.linspace(0, len(voxels) - width, n_rows).astype(int)
+        groups.append(voxels[starts[:, None] + np.arange(width)])
+    chosen_labels = np.repeat(list(ROWS), [len(group) for group in groups])
+    groups = [group for group in groups if len(group)]
+    means = [[volume.ravel()[group].mean(axis=1, dtype=np.float64) for group in groups] for volume in volumes]
+    values = np.stack([np.concatenate(rows) for rows in means], axis=1)
+    time = np.arange(values.shape[1]) - (values.shape[1] - 1) / 2
+    values -= values.mean(axis=1, keepdims=True)
+    values -= np.outer(values @ time / max((time**2).sum(), 1), time)
+    sd = values.std(axis=1)
+    varies = sd > 0
+    rows = {label: int((chosen_labels[varies] == label).sum()) for label in ROWS}
+    return values[varies] / sd[varies, None], {label: count for label, count in rows.items() if count}

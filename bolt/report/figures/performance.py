@@ -1,9 +1,4 @@
-"""How well models predict: training, metrics, calibration, and models compared.
-
-Who is in a dataset.
-
-The results of an experiment at each site: one line per site, one mark per row.
-"""
+"""How well models predict: search, training, metrics, calibration, sites, and models compared; who is in a dataset."""
 
 from __future__ import annotations
 
@@ -15,14 +10,54 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 
-from bolt.evaluate.calibration import BINS
-from bolt.evaluate.classes import METRICS
-from bolt.report.figures.forest import ROW, STRIPE
+from bolt.evaluate.classes import BINS, METRICS
 from bolt.report.figures.style import INK, LINE, MANY, MUTED, WIDTH, canvas, class_colours
 from bolt.report.tables.numbers import LEGEND, TOO_FEW, marked, metric_name
 from bolt.report.tables.readable import Evaluated
+
+ROW = 0.27  # inches of height
+STRIPE = "#f2f4f7"
+MOST = 5
+"""Rows that are drawn at each site; more cannot be told apart."""
+NO_SKILL = {"auc": 0.5, "r": 0.0}
+LOGARITHMIC_FROM = 50
+"""Ratio of the largest to the smallest positive value that a search tried from which its axis is logarithmic."""
+
+
+def search(best: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame], out: Path) -> None:
+    """Draw the validation loss of all trials of a search, and the values tried and chosen, by fold."""
+    names = list(next(iter(best.values()))["values"])
+    configured = next(iter(trials.values())).iloc[0]
+    with canvas(out, height=max(2.6, 0.75 * len(names) + 0.8)) as figure:
+        grid = figure.add_gridspec(len(names), 2, width_ratios=(1, 1.15))
+        axis: Any = figure.add_subplot(grid[:, 0])
+        lowest, highest = np.inf, -np.inf
+        for fold, table in trials.items():
+            losses, colour = table["validation_loss"].astype(float), MANY[fold % len(MANY)]
+            so_far = losses.cummin().ffill()
+            axis.plot(table["trial"], losses, "o", ms=2.5, mew=0, alpha=0.5, color=colour)
+            axis.step(table["trial"], so_far, where="post", lw=1.3, color=colour, label=f"fold {fold}")
+            lowest, highest = min(lowest, losses.min()), max(highest, losses.median(), so_far.max())
+        margin = 0.08 * max(highest - lowest, 1e-3)
+        axis.set(xlabel="trial", ylabel="validation loss", ylim=(lowest - margin, highest + margin))
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.tick_params(colors=MUTED)
+        if len(trials) <= 5:
+            axis.legend(loc="upper right")
+        for row, name in enumerate(names):
+            axis = figure.add_subplot(grid[row, 1])
+            tried = pd.concat([table[name] for table in trials.values()])
+            if tried.dtype.kind in "if" and tried.min() > 0 and tried.max() > LOGARITHMIC_FROM * tried.min():
+                axis.set_xscale("log")
+            axis.plot(tried, np.zeros(len(tried)), "|", ms=9, color=LINE, zorder=1)
+            axis.plot([configured[name]], [0], "D", ms=8, mfc="none", mec=INK, zorder=3)
+            for place, (fold, found) in enumerate(best.items()):
+                height = 0.5 * ((place + 0.5) / len(best) - 0.5)  # equal choices above each other
+                axis.plot([found["values"][name]], [height], "o", ms=4.5, color=MANY[fold % len(MANY)], zorder=2)
+            axis.set(ylim=(-0.6, 0.6), yticks=[])
+            axis.spines["left"].set_visible(False)
+            axis.set_title(name.split(".")[-1].replace("_", " "), fontsize=8.5, fontweight="normal")
 
 
 def training_curves(histories: Mapping[int, pd.DataFrame], out: Path) -> None:
@@ -52,7 +87,17 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> No
     curve = pooled.get("roc")
     with canvas(out, height=3.1) as figure:
         axes = figure.subplots(1, 3 if curve else 2, width_ratios=[1.35, 1, 1] if curve else [1.2, 1])
-        _metric_dots(axes[0], table, pooled)
+        folds = table[table["state"] == "ok"]
+        for i, metric in enumerate(METRICS):
+            spread = np.linspace(-0.12, 0.12, len(folds)) if len(folds) > 1 else np.zeros(len(folds))
+            axes[0].plot(folds[metric], i + 0.22 + spread / 2, "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
+            if pooled[metric]["value"] is not None:
+                _estimate(axes[0], pooled[metric], i - 0.12)
+        for metric, no_skill in (("accuracy", pooled["majority_accuracy"]), ("auc", 0.5)):
+            row = METRICS.index(metric)
+            axes[0].vlines(no_skill, row - 0.4, row + 0.45, color=MANY[1], ls="--", lw=1.2)
+        axes[0].set_yticks(range(len(METRICS)), [metric_name(metric) for metric in METRICS])
+        axes[0].set(ylim=(3.5, -0.6), xlim=(-0.03, 1.03), title="Test scans")
         keys = [
             axes[0].plot([], [], "D-", ms=5, lw=1.6, color=INK, label="all test scans, with 95 % interval")[0],
             axes[0].plot([], [], "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0], label="one fold")[0],
@@ -64,23 +109,21 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> No
             axes[1].plot(curve["false_positive_rate"], curve["true_positive_rate"], color=MANY[0], lw=1.8)
             axes[1].set(xlabel="false positive rate", ylabel="true positive rate", title="ROC")
             axes[1].set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-        _confusion(axes[-1], np.array(pooled["confusion"]), pooled["classes"])
-
-
-def _metric_dots(axis: Axes, table: pd.DataFrame, pooled: Mapping[str, Any]) -> None:
-    folds = table[table["state"] == "ok"]
-    for i, metric in enumerate(METRICS):
-        spread = np.linspace(-0.12, 0.12, len(folds)) if len(folds) > 1 else np.zeros(len(folds))
-        axis.plot(folds[metric], i + 0.22 + spread / 2, "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
-        value = pooled[metric]
-        if value["value"] is None:
-            continue
-        _estimate(axis, value, i - 0.12)
-    for metric, no_skill in (("accuracy", pooled["majority_accuracy"]), ("auc", 0.5)):
-        row = METRICS.index(metric)
-        axis.vlines(no_skill, row - 0.4, row + 0.45, color=MANY[1], ls="--", lw=1.2)
-    axis.set_yticks(range(len(METRICS)), [metric_name(metric) for metric in METRICS])
-    axis.set(ylim=(3.5, -0.6), xlim=(-0.03, 1.03), title="Test scans")
+        counts, classes = np.array(pooled["confusion"]), pooled["classes"]
+        share, few, two = (
+            counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
+            len(classes) <= 3,
+            len(classes) == 2,
+        )
+        axes[-1].imshow(share, cmap="Blues", vmin=0, vmax=1)
+        for (row, column), n in np.ndenumerate(counts):
+            look: Any = {"color": "white" if share[row, column] > 0.55 else INK, "fontsize": 8.5 if few else 7.5}
+            text = f"{n}\n{share[row, column]:.0%}" if few else str(n)
+            axes[-1].text(column, row, text, ha="center", va="center", **look)
+        axes[-1].set_xticks(range(len(classes)), classes, rotation=0 if two else 45, ha="center" if two else "right")
+        axes[-1].set_yticks(range(len(classes)), classes, rotation=90 if two else 0, va="center")
+        axes[-1].set(xlabel="predicted", ylabel="true", title="Confusion")
+        axes[-1].tick_params(length=0)
 
 
 def _estimate(axis: Axes, value: Mapping[str, Any], y: float) -> None:
@@ -92,20 +135,6 @@ def _estimate(axis: Axes, value: Mapping[str, Any], y: float) -> None:
         axis.annotate(TOO_FEW, (value["value"], y), textcoords="offset points", fontsize=6.5, **place)
     else:
         axis.hlines(y, value["low"], value["high"], color=INK, lw=1.6)
-
-
-def _confusion(axis: Axes, counts: NDArray[np.integer], classes: Sequence[str]) -> None:
-    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    for (row, column), value in np.ndenumerate(counts):
-        colour = "white" if share[row, column] > 0.55 else INK
-        text = f"{value}\n{share[row, column]:.0%}" if len(classes) <= 3 else str(value)
-        axis.text(column, row, text, ha="center", va="center", color=colour, fontsize=8.5 if len(classes) <= 3 else 7.5)
-    ticks, two = range(len(classes)), len(classes) == 2
-    axis.set_xticks(ticks, classes, rotation=0 if two else 45, ha="center" if two else "right")
-    axis.set_yticks(ticks, classes, rotation=90 if two else 0, va="center")
-    axis.set(xlabel="predicted", ylabel="true", title="Confusion")
-    axis.tick_params(length=0)
 
 
 def predicted_numbers(pooled: Mapping[str, Any], out: Path, label: str = "label") -> None:
@@ -120,7 +149,7 @@ def predicted_numbers(pooled: Mapping[str, Any], out: Path, label: str = "label"
 
 
 def reliability(calibration: Mapping[str, Sequence[float]], out: Path) -> None:
-    """Draw the fraction of correct predictions against their probability (`bolt.evaluate.calibration.reliability`)."""
+    """Draw the fraction of correct predictions against their probability (`bolt.evaluate.classes.reliability`)."""
     counts, probability = np.array(calibration["n_scans"]), np.array(calibration["probability"])
     with canvas(out, height=2.6) as figure:
         axis, histogram = figure.subplots(1, 2)
@@ -174,14 +203,8 @@ def overview(rows: Sequence[Row], metric: str, out: Path) -> None:
             if found["low"] is not None:
                 axis.hlines(y, found["low"], found["high"], color=colour, lw=2)
             axis.plot(found["value"], y, "D", ms=5, color=colour, mfc=colour if row.complete else "white")
-            axis.annotate(
-                f"{found['value']:.2f}",
-                (1.02, y),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                fontsize=8.5,
-                color=colour,
-            )
+            place: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8.5}
+            axis.annotate(f"{found['value']:.2f}", (1.02, y), color=colour, **place)
         lows = [row.pooled[metric][end] for row in known for end in ("low", "value")]
         left = min([no_skill - 0.1, *(low - 0.03 for low in lows if low is not None)])
         axis.set_yticks(range(len(known)), [row.name for row in known])
@@ -225,9 +248,8 @@ def _counts(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, 
             texts = [str(h) if h > 0.06 * shown.sum(axis=1).max() else "" for h in heights]  # only where it fits
             axis.bar_label(bars, texts, label_type="center", color="white", fontsize=8)
         bottom += heights
-    slanted = len(shown) > 4 or sum(map(len, shown.index)) > 16
     axis.set_xticks(range(len(shown)), shown.index)
-    if slanted:
+    if len(shown) > 4 or sum(map(len, shown.index)) > 16:
         axis.tick_params(axis="x", labelsize=7.5)
         axis.set_xticks(range(len(shown)), shown.index, rotation=45, ha="right", rotation_mode="anchor")
     axis.set_ylabel("scans")
@@ -254,37 +276,26 @@ def _strip(axis: Axes, scans: pd.DataFrame, column: str, colours: Mapping[str, s
         axis.set_ylim(bottom=0)
 
 
-MOST = 5
-"""Rows that are drawn; more cannot be told apart."""
-NO_SKILL = {"auc": 0.5, "r": 0.0}
-
-
 def has_sites(by_site: pd.DataFrame) -> bool:
     """Return whether a table of sites has anything to draw."""
     return bool(by_site.loc[by_site["metric"].isin(NO_SKILL), "pooled"].notna().any())
 
 
-def shown_rows(by_site: pd.DataFrame, reference: str = "") -> list[str]:
-    """Return the rows that are drawn: `reference`, then the others in their order, at most `MOST`."""
-    rows = dict.fromkeys(by_site["row"])
-    return sorted(rows, key=lambda row: row != reference)[:MOST]
-
-
 def draw_sites(by_site: pd.DataFrame, out: Path, *, reference: str = "", unknown: Collection[str] = ()) -> None:
-    """Draw the AUC (of numbers: r) at each site with its 95 % interval, for the `shown_rows` of an experiment.
+    """Draw the AUC (of numbers: r) at each site with its 95 % interval, of `MOST` rows.
 
     Parameters
     ----------
     by_site : DataFrame
-        `bolt.experiments.results.SITE_COLUMNS`; at least one row.
+        `bolt.evaluate.results.SITE_COLUMNS`; at least one row.
     out : Path
     reference : str
-        Row that is drawn whatever its place.
+        Row that is drawn whatever its place; the others in their order.
     unknown : collection of str
         Reconstructed rows, which are marked.
     """
     seen = by_site[by_site["metric"].isin(NO_SKILL)]
-    rows = shown_rows(seen, reference)
+    rows = sorted(dict.fromkeys(seen["row"]), key=lambda row: row != reference)[:MOST]
     names = [marked(row, unknown) for row in rows]
     parts = list(seen[seen["row"].isin(rows)].groupby(["dataset", "atlas"], sort=False))
     height = max(part["site"].nunique() for _, part in parts) * (ROW + 0.05 * len(rows)) + 1.3
@@ -296,8 +307,7 @@ def draw_sites(by_site: pd.DataFrame, out: Path, *, reference: str = "", unknown
         keys = [axes[0].plot([], [], "D-", ms=4, lw=1.4, color=MANY[i], label=name)[0] for i, name in enumerate(names)]
         keys.append(axes[0].plot([], [], "--", lw=0.9, color=INK, label="no skill")[0])
         keys.append(axes[0].plot([], [], "D", ms=4, mfc="white", color=INK, label="too few for an interval")[0])
-        title = "test scans of a site, 95 % interval"
-        title += "" if names == rows else f"; {LEGEND}"
+        title = "test scans of a site, 95 % interval" + ("" if names == rows else f"; {LEGEND}")
         figure.legend(handles=keys, loc="outside lower center", ncols=3, title=title)
 
 
@@ -310,9 +320,8 @@ def _panel(axis: Axes, part: pd.DataFrame, rows: list[str]) -> None:
     for value in part.dropna(subset="pooled").itertuples():
         y, colour = list(sizes.index).index(value.site) + offsets[value.row], MANY[rows.index(value.row)]
         known = np.isfinite(value.low)
-        axis.hlines(
-            y, value.low if known else value.pooled, value.high if known else value.pooled, color=colour, lw=1.4
-        )
+        low, high = (value.low, value.high) if known else (value.pooled, value.pooled)
+        axis.hlines(y, low, high, color=colour, lw=1.4)
         axis.plot(value.pooled, y, "D", ms=3.6, color=colour, mfc=colour if known else "white", zorder=3)
     metric = part["metric"].iloc[0]
     axis.axvline(NO_SKILL[metric], color=INK, ls="--", lw=0.9, zorder=1)

@@ -1,10 +1,11 @@
-"""Importance over the course of a task, with the task's events."""
+"""Importance over the course of a task, with the task's events; landmark regressions against the rank of importance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from string import ascii_lowercase
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from bolt.explain.courses import MOST
+from bolt.explain.tasks import MOST
 from bolt.report.figures.series import carpet
 from bolt.report.figures.style import INK, MANY, MUTED, canvas
 from bolt.report.tables.explanation import TASK_KEYS, task_titles
@@ -21,6 +22,17 @@ STRIP = "viridis"
 """Colours of importance."""
 LANE = 0.09
 """Height of a lane of events, relative to that of the curve's axis."""
+
+
+LEVELS = {"subject": ("subjects", MANY[0]), "token": ("single volumes", MANY[1])}
+"""Levels of the curve: their names and colours."""
+CONTROLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "random": ("random volumes", {"color": INK, "ls": "--"}),
+    "random direction": ("random direction", {"color": MANY[2], "ls": (0, (6, 2))}),
+    "wrong class": ("wrong class", {"color": MANY[3], "ls": "-."}),
+    "fixed class": ("same class in all scans", {"color": MANY[6], "ls": (0, (3, 1, 1, 1, 1, 1))}),
+}
+"""Control volumes: their names and lines."""
 
 
 def of_task(table: pd.DataFrame, key: Sequence[str]) -> pd.DataFrame:
@@ -151,3 +163,48 @@ def draw_masked(
         for axis in grid[:2, 0]:
             axis.set_xlim(0, len(series) * tr)
             axis.tick_params(axis="x", labelbottom=False)
+
+
+class Curve(NamedTuple):
+    """One dataset: title, ``subsets.tsv``, ``landmarks.tsv``, and the accuracy of guessing with equal odds."""
+
+    title: str
+    subsets: pd.DataFrame
+    landmarks: pd.DataFrame
+    chance: float
+
+
+def draw_landmarks(curves: Sequence[Curve], out: Path) -> None:
+    """Draw accuracy with its spread over folds, and importance: a row per dataset."""
+    with canvas(out, height=0.9 + 2.6 * len(curves)) as figure:
+        grid = figure.subplots(len(curves), 2, squeeze=False, sharex="row")
+        for letter, (left, right), (title, subsets, landmarks, chance) in zip(
+            ascii_lowercase, grid, curves, strict=False
+        ):
+            means, sds = (
+                subsets[subsets["fold"] == fold].set_index(["level", "offset"]).sort_index() for fold in ("mean", "sd")
+            )
+            for level, (name, colour) in LEVELS.items():
+                mean, sd = 100 * means["accuracy"].loc[level], 100 * sds["accuracy"].loc[level]
+                left.fill_between(mean.index, mean - sd, mean + sd, color=colour, alpha=0.18, lw=0)
+                left.plot(mean.index, mean, color=colour, lw=1.6, label=name)
+            of_subjects = (landmarks["fold"] == "mean") & (landmarks["level"] == "subject")
+            rows = landmarks[of_subjects & (landmarks["importance"] != "inner")]
+            controls = rows.set_index("tokens")["accuracy"]
+            for control, (name, style) in CONTROLS.items():
+                if control in controls:
+                    left.axhline(100 * controls[control], label=f"{name}, subjects", lw=1.1, **style)
+            left.axhline(100 * chance, color=MUTED, ls=":", lw=1.2, label="chance at equal odds")
+            left.set(ylabel="accuracy (%)")
+            left.set_title(f"({letter}) {title}" if len(curves) > 1 else title)
+            mean, sd = means["score"].loc["subject"], sds["score"].loc["subject"]
+            right.fill_between(mean.index, mean - sd, mean + sd, color=INK, alpha=0.15, lw=0)
+            right.plot(mean.index, mean, color=INK, lw=1.6)
+            right.set_ylim(bottom=0)
+            right.set(ylabel="importance (× smallest weight)")
+            for axis in (left, right):
+                axis.margins(x=0.01)
+        for axis in grid[-1]:
+            axis.set_xlabel("subset index (0: most important)")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)

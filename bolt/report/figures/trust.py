@@ -15,10 +15,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from bolt.explain.trust.faithfulness import DIRECTIONS, REPLACEMENTS
-from bolt.explain.trust.sanity_outcome import PERMUTED, RETRAINED
-from bolt.explain.trust.similarity import GONE
+from bolt.explain.trust.similarity import GONE, PERMUTED, RETRAINED
 from bolt.report.figures.style import DIVERGING, INK, LINE, MANY, MUTED, WIDTH, canvas
-from bolt.report.tables.explanation import ORDERS
+from bolt.report.tables.explanation import NAMES, ORDERS
 from bolt.report.tables.numbers import DASH, decimal
 
 ORDER_STYLES = {
@@ -30,12 +29,8 @@ ORDER_STYLES = {
     "random": (INK, ":", 1.8),
 }
 """Colour, dashes and width."""
-CURVE_TITLES = {
-    ("mean", "deletion"): "Deletion: replaced by the mean volume",
-    ("mean", "insertion"): "Insertion into the mean volume",
-    ("surrogate", "deletion"): "Deletion: replaced by scrambled time",
-    ("surrogate", "insertion"): "Insertion into scrambled time",
-}
+COLUMNS = 3  # of panels, one per class
+MOST_NAMES = 40  # networks that are named on the axes
 CORRELATIONS = (
     ("rho", "low", "high", MANY[0], "mean curve removed"),
     ("rho_raw", "raw_low", "raw_high", MANY[1], "mean curve not removed"),
@@ -51,8 +46,19 @@ def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
         for row, replacement in zip(panels, REPLACEMENTS, strict=True):
             unit = "volumes" if replacement == "mean" else "blocks"
             for axis, direction in zip(row, DIRECTIONS, strict=True):
-                _orders(axis, lines[(lines["replacement"] == replacement) & (lines["direction"] == direction)])
-                axis.set(xlim=(0, 100), ylim=(0, 1.02), title=CURVE_TITLES[replacement, direction])
+                here = lines[(lines["replacement"] == replacement) & (lines["direction"] == direction)]
+                for order in reversed(ORDERS):
+                    line = here[here["order"] == order].sort_values("share")
+                    colour, dashes, width = ORDER_STYLES[order]
+                    look: Any = {
+                        "color": colour,
+                        "ls": dashes,
+                        "lw": width,
+                        "zorder": 3 if order == "importance" else 2,
+                    }
+                    axis.plot(100 * line["share"], line["probability"], label=ORDERS[order], **look)
+                    axis.fill_between(100 * line["share"], line["low"], line["high"], color=colour, alpha=0.12, lw=0)
+                axis.set(xlim=(0, 100), ylim=(0, 1.02), title=NAMES["curves"][replacement][direction])
                 axis.set_xlabel(f"{unit} {'replaced' if direction == 'deletion' else 'put back'} (%)")
                 axis.xaxis.set_tick_params(labelbottom=True)
             row[0].set_ylabel("probability of the class\npredicted on the intact scan")
@@ -60,26 +66,36 @@ def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
         figure.legend(keys[::-1], names[::-1], loc="outside lower center", ncols=3, handlelength=3.4)
 
 
-def _orders(axis: Axes, lines: pd.DataFrame) -> None:
-    for order in reversed(ORDERS):
-        line = lines[lines["order"] == order].sort_values("share")
-        colour, dashes, width = ORDER_STYLES[order]
-        share, layer = 100 * line["share"], 3 if order == "importance" else 2
-        axis.plot(share, line["probability"], ls=dashes, color=colour, lw=width, label=ORDERS[order], zorder=layer)
-        axis.fill_between(share, line["low"], line["high"], color=colour, alpha=0.12, lw=0)
-
-
 def draw_sanity(table: pd.DataFrame, out: Path) -> None:
-    """Draw ρ along the cascade with its interval, and for each layer alone (``sanity.tsv``)."""
+    """Draw ρ along the cascade with its interval, beside it models trained apart; and for each layer alone.
+
+    `table` is ``sanity.tsv``.
+    """
     cascade = table[table["check"] == "cascade"]
+    steps = cascade[cascade["fold"] == "all"].sort_values("step")
     alone = table[(table["check"] == "independent") & (table["fold"] == "all")]
     models = table[table["check"].isin([PERMUTED, RETRAINED]) & (table["fold"] == "all") & (table["n_scans"] > 0)]
+    models = models.sort_values("check")
     widths = [cascade["step"].nunique() + 1.2 * len(models)] + [len(alone)] * (len(alone) > 0)
     with canvas(out, height=3.3) as figure:
         axes = figure.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)[0]
-        _cascade(axes[0], cascade)
+        for fold, part in cascade.groupby("fold"):
+            ordered = part.sort_values("step")
+            if fold != "all":
+                axes[0].plot(ordered["step"], ordered["rho"], color=MANY[0], lw=0.7, alpha=0.45, zorder=2)
+                continue
+            for value, low, high, colour, label in CORRELATIONS:
+                axes[0].fill_between(ordered["step"], ordered[low], ordered[high], color=colour, alpha=0.2, lw=0)
+                axes[0].plot(ordered["step"], ordered[value], "o-", ms=4, lw=1.8, color=colour, label=label, zorder=3)
+        places, names = steps["step"].tolist(), ["as trained", *steps["layer"].iloc[1:]]
         if len(models):
-            _other_models(axes[0], models, int(cascade["step"].max()))
+            last = int(cascade["step"].max())
+            beside = [last + 1.5 + 1.2 * i for i in range(len(models))]
+            axes[0].axvline(last + 0.75, color=MUTED, lw=0.8, ls=":")
+            _points(axes[0], beside, models)
+            places, names = [*places, *beside], [*names, *models["check"]]
+        _layer_ticks(axes[0], places, names)
+        axes[0].set_title("randomised from the classifier down to …")
         if len(alone):
             _points(axes[1], range(len(alone)), alone)
             _layer_ticks(axes[1], range(len(alone)), alone["layer"].tolist())
@@ -92,30 +108,6 @@ def draw_sanity(table: pd.DataFrame, out: Path) -> None:
             axis.set_ylim(min(-0.3, lowest - 0.05), 1.08)
         axes[0].set_ylabel("rank correlation ρ\nwith the original importance")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-
-
-def _cascade(axis: Axes, table: pd.DataFrame) -> None:
-    for fold, part in table.groupby("fold"):
-        ordered = part.sort_values("step")
-        if fold == "all":
-            for value, low, high, colour, label in CORRELATIONS:
-                axis.fill_between(ordered["step"], ordered[low], ordered[high], color=colour, alpha=0.2, lw=0)
-                axis.plot(ordered["step"], ordered[value], "o-", ms=4, lw=1.8, color=colour, label=label, zorder=3)
-        else:
-            axis.plot(ordered["step"], ordered["rho"], color=MANY[0], lw=0.7, alpha=0.45, zorder=2)
-    steps = table[table["fold"] == "all"].sort_values("step")
-    _layer_ticks(axis, steps["step"].tolist(), ["as trained", *steps["layer"].iloc[1:]])
-    axis.set_title("randomised from the classifier down to …")
-
-
-def _other_models(axis: Axes, table: pd.DataFrame, last: int) -> None:
-    """Draw models that were trained apart beside the cascade, to which they do not belong."""
-    table = table.sort_values("check")
-    places = [last + 1.5 + 1.2 * i for i in range(len(table))]
-    axis.axvline(last + 0.75, color=MUTED, lw=0.8, ls=":")
-    _points(axis, places, table)
-    labels = [label.get_text() for label in axis.get_xticklabels()]
-    _layer_ticks(axis, [*axis.get_xticks(), *places], [*labels, *table["check"]])
 
 
 def _points(axis: Axes, places: Any, table: pd.DataFrame) -> None:
@@ -131,46 +123,32 @@ def _layer_ticks(axis: Axes, places: Any, names: list[str]) -> None:
 def draw_stability(folds: pd.DataFrame, out: Path) -> None:
     """Draw the agreement of every two folds (``stability.tsv``) as matrices: maps of regions, and importance."""
     names = sorted({*folds["one"], *folds["other"]}, key=int)
+    many = len(names) > 6
     panels = (("regions", "pearson", "maps of regions"), ("importance", "spearman", "importance over time"))
     with canvas(out, height=1.2 + 0.26 * max(len(names), 6)) as figure:
         axes = figure.subplots(1, 2)
-        for axis, (what, value, title) in zip(axes, panels, strict=True):
-            image = _matrix(axis, _square(folds[folds["what"] == what], value, names), names)
+        for axis, (what, measure, title) in zip(axes, panels, strict=True):
+            means = folds[folds["what"] == what].groupby(["one", "other"])[measure].mean()  # over classes
+            square = np.full((len(names), len(names)), np.nan)
+            for (one, other), mean in means.items():  # type: ignore[misc]
+                i, j = names.index(one), names.index(other)
+                square[i, j] = square[j, i] = mean
+            image = axis.imshow(square, cmap=DIVERGING, vmin=-1, vmax=1)
+            axis.set_facecolor(LINE)  # the diagonal: a fold and itself
+            for (i, j), value in np.ndenumerate(square):
+                text = "" if i == j else DASH if np.isnan(value) else decimal(value)
+                text = text.replace("0.", ".", 1) if many else text  # to fit the cell
+                colour = "white" if abs(value) > 0.5 else INK
+                axis.text(j, i, text, ha="center", va="center", fontsize=6.5 if many else 9, color=colour)
+            axis.set_xticks(range(len(names)), names)
+            axis.set_yticks(range(len(names)), names)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+            axis.set(xlabel="fold", ylabel="fold")
             axis.set_title(title)
         bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.85, ticks=[-1, -0.5, 0, 0.5, 1])
         bar.set_label("correlation", color=INK)
         bar.outline.set_visible(False)
-
-
-def _square(pairs: pd.DataFrame, value: str, names: list[str]) -> NDArray[np.floating]:
-    """Return a symmetric matrix (folds, folds), mean over classes, with NaN on the diagonal."""
-    means = pairs.groupby(["one", "other"])[value].mean()
-    square = np.full((len(names), len(names)), np.nan)
-    for (one, other), mean in means.items():  # type: ignore[misc]
-        i, j = names.index(one), names.index(other)
-        square[i, j] = square[j, i] = mean
-    return square
-
-
-def _matrix(axis: Axes, square: NDArray[np.floating], names: list[str]) -> Any:
-    image = axis.imshow(square, cmap=DIVERGING, vmin=-1, vmax=1)
-    axis.set_facecolor(LINE)  # the diagonal: a fold and itself
-    many = len(names) > 6
-    for (i, j), value in np.ndenumerate(square):
-        text = "" if i == j else DASH if np.isnan(value) else decimal(value)
-        text = text.replace("0.", ".", 1) if many else text  # to fit the cell
-        colour = "white" if abs(value) > 0.5 else INK
-        axis.text(j, i, text, ha="center", va="center", fontsize=6.5 if many else 9, color=colour)
-    axis.set_xticks(range(len(names)), names)
-    axis.set_yticks(range(len(names)), names)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    axis.set(xlabel="fold", ylabel="fold")
-    return image
-
-
-COLUMNS = 3
-MOST_NAMES = 40  # networks that are named on the axes
 
 
 def colour_map(classes: Sequence[str], name: str) -> str:
@@ -248,15 +226,9 @@ def _draw(
             axes.set_yticks(places, named if number % columns == 0 else [])
             if not named:
                 axes.set(xticks=[], yticks=[], xlabel="ROIs in the order of the atlas")
-            _write_counts(axes, counts.get(name))
+            for i, j in np.argwhere(counts[name] > 0) if name in counts else ():  # significant connections
+                axes.text(j, i, counts[name][i, j], ha="center", va="center", fontsize=6)
             if number == len(matrices) - 1 or columns == 1:
                 bar = figure.colorbar(picture, ax=list(panels.flat), shrink=0.7 / rows, aspect=18)
                 bar.set_label("correlation with the log odds")
                 bar.outline.set_edgecolor(LINE)
-
-
-def _write_counts(axes: Any, counts: NDArray[np.integer] | None) -> None:
-    """Write the number of significant connections into each cell that has some."""
-    if counts is not None:
-        for i, j in np.argwhere(counts > 0):
-            axes.text(j, i, counts[i, j], ha="center", va="center", fontsize=6)

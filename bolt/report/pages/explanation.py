@@ -12,14 +12,24 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.explain.explainable import has_importance
 from bolt.io.errors import DataError
-from bolt.report.html import Block, Chapter, write_report_page
-from bolt.report.runs import run_anchor, run_scope, run_title
-from bolt.report.sections.explanation.moments import landmarks_blocks, moments_blocks, tasks_blocks, truth_blocks
-from bolt.report.sections.explanation.overview import draw_overview, unexplained
-from bolt.report.sections.explanation.questions import MARKS, Verdict, believed, counted, verdicts_of
-from bolt.report.sections.explanation.regions import connections_blocks, regions_blocks
-from bolt.report.sections.explanation.trust import faithfulness_blocks, sanity_blocks, stability_blocks
-from bolt.report.sections.leaks import leaks_section
+from bolt.report.html import Block, Chapter, run_anchor, run_scope, run_title, say, write_report_page
+from bolt.report.sections.explanation import (
+    connections_blocks,
+    draw_overview,
+    moments_blocks,
+    regions_blocks,
+    tasks_blocks,
+    unexplained,
+)
+from bolt.report.sections.trust import (
+    faithfulness_blocks,
+    landmarks_blocks,
+    leaks_section,
+    sanity_blocks,
+    stability_blocks,
+    truth_blocks,
+)
+from bolt.report.sections.verdicts import MARKS, Verdict, believed, counted, verdicts_of
 
 Part = Callable[[Study, ModelRun], list[Block]]
 CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
@@ -95,11 +105,7 @@ def _note(study: Study, run: ModelRun) -> str:
         return ""
     title = next(member.title for member in model.members if has_importance(member))
     others = sum(not has_importance(member) for member in model.members)
-    unseen = " What the others read is not shown there." if others else ""
-    return (
-        f"This model combines {len(model.members)}. Moments and regions are those of the first {title}.{unseen} "
-        "Connections are those that the joint prediction follows."
-    )
+    return say("moments.ensemble", n=len(model.members), title=title, others=others)
 
 
 def _chapters(study: Study, run: ModelRun, headings: Mapping[str, tuple[Part, ...]]) -> list[Chapter]:

@@ -7,33 +7,73 @@ They load nothing from elsewhere, and show the images in ``derivatives/<folder>/
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from bolt.atlases.labels import load_labels
 from bolt.cohort.exclusions import JOINED
 from bolt.cohort.quality import gather_quality
+from bolt.config.layout import SCAN_PICTURES, T1W_PICTURES, Layout, folder_of, pictures_of, prefix_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.datasets.participants import SELECTION
-from bolt.io.files import read_table
-from bolt.io.text import shorten_list
-from bolt.report.html import bar, subject_link, write_page
-from bolt.report.pages.quality import read_quality
-from bolt.report.sections.comparison import Compared
-from bolt.report.sections.images import GOOD, Image, Rater, images_of
+from bolt.explain.weights import explained_folds, read_importance
+from bolt.io.errors import shorten_list
+from bolt.io.files import holds_something, read_columns, read_json, read_table, to_numbers
+from bolt.jobs.crash_report import report_path
+from bolt.report.figures.strips import course_strip, coverage_strip
+from bolt.report.html import all_words, bar, say, subject_link, write_page
+from bolt.report.pages.quality import GOOD, Rater, Rating, odd, read_quality, state_of
 from bolt.report.sections.methods import cite, preprocessing_texts
-from bolt.report.sections.runs import courses, in_short, predictions_of, worst_error
-from bolt.report.tables.numbers import number
+from bolt.report.sections.performance import Compared, reference
+from bolt.report.tables.numbers import decimal, number
+from bolt.series.cache import SeriesCache, volumes_of
 
+Row = Mapping[Hashable, Any]
+"""Of ``quality.tsv``."""
 URGENT = ("failed", "excluded", "check", "ok")
 """States, those worth a look first."""
 LISTED = 4
 """Reasons that the table of all subjects names."""
+OF_SCANS = ("BOLD", "motion", "ROIs")
+"""What the measures of a scan are about."""
+KEYS = ["subject", "scan_id", "fold", "label"]
+
+
+@dataclass
+class Figure:
+    """An image, by its place relative to the page, or a drawing that is part of the page."""
+
+    place: str
+    caption: str
+    drawing: str = ""
+
+
+@dataclass
+class Image:
+    """A T1w image or a scan on its subject's page; `tests` are what models predicted (`predictions_of`)."""
+
+    title: str
+    state: str
+    reason: str
+    crash: str = ""
+    ratings: list[Rating] = field(default_factory=list)
+    scan: str = ""
+    figures: list[Figure] = field(default_factory=list)
+    tests: list[dict[Hashable, Any]] = field(default_factory=list)
+    courses: list[Figure] = field(default_factory=list)
+
+    @property
+    def shown(self) -> bool:
+        """Return whether there is more to show than predictions."""
+        return bool(self.ratings or self.figures or self.reason)
 
 
 @dataclass
@@ -52,6 +92,12 @@ class Subject:
         return [test for image in self.images for test in image.tests]
 
     @cached_property
+    def _told(self) -> list[dict[Hashable, Any]]:
+        """Return what the model of the first page predicted, the worst error first."""
+        told = [test for test in self.tests if test["reference"]]
+        return sorted(told, key=lambda test: -test["error"])
+
+    @cached_property
     def state(self) -> str:
         """Return the state of the image that most needs a look."""
         return min((image.state for image in self.images), key=URGENT.index)
@@ -60,18 +106,25 @@ class Subject:
     def why(self) -> str:
         """Return why this person is worth a look."""
         reasons = [image.reason for image in self.images if image.state not in GOOD]
-        odd = [f"{r.label} {r.value}" for i in self.images for r in i.ratings if r.state in ("check", "bad")]
-        return shorten_list(dict.fromkeys(reasons + odd), LISTED)
+        values = [value for image in self.images for value in odd(image.ratings)]
+        return shorten_list(dict.fromkeys(reasons + values), LISTED)
 
     @cached_property
     def prediction(self) -> str:
         """Return what the model of the first page predicted."""
-        return in_short(self.tests)
+        if not self._told:
+            return "–"
+        worst = self._told[0]
+        if worst["right"] is None:
+            return f"{worst['predicted']} instead of {number(float(worst['label']))}"
+        n, n_right = len(self._told), sum(test["right"] for test in self._told)
+        share = f"{n_right} of {n} right; " if n > 1 else ""
+        return f"{share}{'✓' if worst['right'] else '✗'} {worst['predicted']} {decimal(worst['probability'])}"
 
     @cached_property
     def error(self) -> float:
-        """Return how wrong that is; the most confidently wrong are the largest."""
-        return worst_error(self.tests)
+        """Return how wrong that is; the most confidently wrong are the largest; without a prediction, less than any."""
+        return float(self._told[0]["error"]) if self._told else -2.0
 
     @cached_property
     def facts(self) -> dict[str, str]:
@@ -99,7 +152,7 @@ def write_subjects(
     exclusions : DataFrame, optional
         All excluded scans; default: those that the index excludes.
     compared : mapping, optional
-        The models of each atlas (`bolt.report.sections.comparison.gathered`), once they have predicted.
+        The models of each atlas (`bolt.report.sections.performance.gathered`), once they have predicted.
     """
     scans = read_table(study.layout.scans, text=TEXT_COLUMNS)
     subjects = _subjects(study, scans, read_quality(study), exclusions, compared)
@@ -171,3 +224,157 @@ def index_exclusions(scans: pd.DataFrame) -> pd.DataFrame:
     """Return the scans that the index excludes, with stage and reason."""
     listed = scans.loc[scans["exclude_reason"].notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
     return listed.set_axis(["scan_id", "stage", "reason"], axis=1)
+
+
+# ---- images
+
+
+def images_of(study: Study, scans: Iterable[str], known: Iterable[Row], rater: Rater) -> list[Image]:
+    """Return the T1w images of a subject, each followed by its scans, and then scans that were not preprocessed here.
+
+    Parameters
+    ----------
+    study : Study
+    scans : iterable of str
+        All scans of the subject.
+    known : iterable of mapping
+        The rows of ``quality.tsv`` about them.
+    rater : Rater
+    """
+    layout, images = study.layout, []
+    folders: dict[str, list[Row]] = {}
+    others: dict[str, Row] = {}
+    for row in known:
+        if isinstance(row["anatomy"], str):
+            folders.setdefault(row["anatomy"], []).append(row)
+        else:
+            others[row["scan_id"]] = row
+    for folder in sorted(folders):
+        rated = (rater.rate_all(row, ("T1w",)) for row in folders[folder])  # the same for all scans that have it
+        ratings = next(filter(None, rated), [])
+        image = _image(f"T1w of {folder}", layout.anatomical_status(folder), ratings, layout)
+        if image.state in GOOD:  # else its figures are of an earlier run
+            image.figures = _figures(layout, folder, prefix_of(folder), T1W_PICTURES)
+        images.append(image)
+        for row in folders[folder]:
+            scan = str(row["scan_id"])
+            image = _image(scan, layout.functional_status(scan), rater.rate_all(row, OF_SCANS), layout)
+            image.scan = scan
+            if image.state in GOOD:
+                image.figures = _figures(layout, folder_of(scan), f"{scan}_", SCAN_PICTURES)
+            if row["state"] != "failed":
+                image.figures += _coverage(study, scan)
+            if row["state"] != "ok":
+                image.state, image.reason = row["state"], row["reason"]
+            images.append(image)
+    shown = {image.scan for image in images}
+    for scan in scans:
+        if scan in shown:
+            continue
+        image = Image(scan, "ok", "", scan=scan)
+        if scan in others:
+            row = others[scan]
+            image.ratings = rater.rate_all(row, OF_SCANS)
+            image.figures = _coverage(study, scan) if row["state"] != "failed" else []
+            image.state, image.reason = state_of(row["state"], image.ratings), row["reason"]
+        images.append(image)
+    return images
+
+
+def _image(title: str, status: Path, ratings: list[Rating], layout: Layout) -> Image:
+    outcome = read_json(status) if status.is_file() else {"state": "failed", "reason": "not preprocessed"}
+    crash = report_path(status)
+    place = os.path.relpath(crash, layout.subjects) if crash.is_file() else ""
+    return Image(title, state_of(outcome["state"], ratings), outcome["reason"], place, ratings)
+
+
+def _figures(layout: Layout, folder: str, start: str, suffixes: tuple[str, ...]) -> list[Figure]:
+    """Return the pictures of an image or scan in the order of their captions, those of the configured space only."""
+    captions = all_words()["pictures"]
+    kinds = pictures_of(layout.derivatives / folder / "figures", start, suffixes, layout.space)
+    files = sorted((list(captions).index(kind), file) for file, kind in kinds.items() if kind in captions)
+    return [Figure(os.path.relpath(file, layout.subjects), captions[kinds[file]]) for _, file in files]
+
+
+def _coverage(study: Study, scan: str) -> list[Figure]:
+    config, figures = study.config, []
+    for atlas, place in config.atlas_places.items():
+        file = study.layout.coverage(scan, atlas)
+        if not holds_something(file):
+            continue
+        values, rois, shares, covered = read_columns(file, ["value", "name", "coverage", "covered"])
+        lost = [name for name, cell in zip(rois, covered, strict=True) if cell == "0"]
+        networks = _networks(place, config.paths.atlas_dir)
+        of_rois = [networks.get(int(value)) for value in values]
+        drawing = coverage_strip(rois, to_numbers(shares).tolist(), of_rois, config.parcellate.coverage)
+        figures.append(Figure("", say("coverage.scan", atlas=atlas, n=len(rois), lost=lost), drawing))
+    return figures
+
+
+@cache
+def _networks(place: str, atlas_dir: Path | None) -> dict[int, str]:
+    """Return the network of each ROI of an atlas, by its value; ROIs without one are missing."""
+    labels = load_labels(place, atlas_dir=atlas_dir).dropna(subset=["network"])
+    return dict(zip(labels["value"].astype(int), labels["network"], strict=True))
+
+
+# ---- predictions
+
+
+def predictions_of(study: Study, compared: Mapping[str, Compared]) -> pd.DataFrame:
+    """Return a row per model and test scan, of predictions averaged over seeds.
+
+    Columns: `KEYS`; model; reference (whether it is the model that the first page is about); predicted; probability, of
+    the predicted class; right (None for numbers); error, by which the most confidently wrong predictions come first;
+    n_seeds, and n_right of them.
+    """
+    several, first = len(compared) > 1, next(iter(compared))
+    tables = []
+    for atlas, rows in compared.items():
+        for entry, gathered in zip(*rows, strict=True):
+            tests = gathered.predictions[gathered.predictions["role"] == "test"]
+            if tests.empty:
+                continue
+            if entry.classes:
+                columns = {f"p_{name}": name for name in entry.classes}
+                mean = tests.groupby(KEYS)[list(columns)].mean().rename(columns=columns)
+                table = pd.DataFrame({"predicted": mean.idxmax(axis=1), "probability": mean.max(axis=1)})
+                table["right"] = table["predicted"] == table.index.get_level_values("label")
+                table["error"] = table["probability"].where(~table["right"], -table["probability"])
+                right = tests.assign(right=tests["predicted"] == tests["label"])
+                table["n_right"] = right.groupby(KEYS)["right"].sum()
+            else:
+                values = tests.assign(predicted=tests["predicted"].astype(float)).groupby(KEYS)["predicted"].mean()
+                error = (values - values.index.get_level_values("label").astype(float)).abs()
+                table = pd.DataFrame({"predicted": values.map(number), "right": None, "error": error})
+            table["n_seeds"] = tests.groupby(KEYS).size()
+            table["model"] = entry.model.shown + (f" on {atlas}" if several else "")
+            table["reference"] = atlas == first and entry.model is reference(study)
+            tables.append(table.reset_index())
+    return pd.concat(tables) if tables else pd.DataFrame(columns=[*KEYS, "reference"])
+
+
+def courses(study: Study) -> dict[str, list[Figure]]:
+    """Draw the importance of each scan in the fold that tested it, one line per seed; by scan."""
+    found: dict[tuple[str, str], dict[str, list[NDArray[np.floating]]]] = {}
+    for run in study.runs:
+        scans = found.setdefault((run.atlas, run.model), {})
+        for fold in explained_folds(run.folder, range(study.config.folds.outer)):
+            table, weights = read_importance(run.fold(fold))
+            for scan, role, course in zip(table["scan_id"], table["role"], weights, strict=True):
+                if role == "test":
+                    scans.setdefault(scan, []).append(course)
+    drawn: dict[str, list[Figure]] = {}
+    tokens = study.config.explain.tokens
+    for (atlas, model), scans in found.items():
+        if not scans:
+            continue
+        title = study.models[model].name + (f" on {atlas}" if len(study.config.atlas_places) > 1 else "")
+        for row in SeriesCache(study.layout.cache(atlas)).index.to_dict("records"):
+            scan = str(row["scan_id"])
+            if scan in scans:
+                volumes = volumes_of(row, study.layout.series_file(scan, atlas))
+                caption = say("moments.subject", model=title, tokens=tokens, n_seeds=len(scans[scan]))
+                drawing = course_strip(scans[scan], volumes, float(row["tr"]), tokens)
+                drawn.setdefault(scan, []).append(Figure("", caption, drawing))
+    return drawn

@@ -1,14 +1,11 @@
-"""The cohort: who was scanned, and whether the label is confounded with site, sex, age or head motion.
+"""The page of the cohort: who was scanned, whether the label is confounded, image quality, and the ROI series.
 
-The ROI series of an atlas: an example, coverage of ROIs, and warnings.
-
-Template against native output: how similar the ROI series are, if both were computed.
+Where both output spaces were computed, how similar their ROI series are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -24,18 +21,10 @@ from bolt.io.series_files import kept_volumes
 from bolt.jobs.provenance import provenance_path
 from bolt.report.figures import performance
 from bolt.report.figures import series as figures
-from bolt.report.html import Block, Picture, Table, Text
-from bolt.report.runs import figure_folder
+from bolt.report.html import Block, Picture, Table, Text, figure_folder, say
 from bolt.report.tables import readable
-from bolt.report.tables.numbers import number, percent
-from bolt.series.cache import SeriesCache
-from bolt.series.joining import volumes_of
-
-TESTS = (
-    "Association of the label with site, sex, age and head motion, averaged over scans. Relatives count as one family, "
-    "and participants who have all labels are compared with themselves. 'Similar': the effect is less than small, and "
-    "its 95 % interval excludes medium effects (Cohen's conventions)."
-)
+from bolt.report.tables.numbers import DASH, number, percent
+from bolt.series.cache import SeriesCache, volumes_of
 
 
 def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
@@ -54,66 +43,35 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
         classes = used["label"].unique().tolist()
     picture = figure_folder(layout) / "cohort.png"
     performance.cohort(used, study.dataset.coloured or classes, picture)
-    return [
-        Table(
-            readable.cohort(used, classes), f"Included scans; mean ± standard deviation.{_source(layout)}", layout.scans
-        ),
-        *_published(layout),
-        *_duplicates(layout),
+    record = provenance_path(layout.scans)
+    inputs = read_json(record)["inputs"] if record.is_file() else []
+    people = [path for path in inputs if path != str(layout.config)]
+    blocks: list[Block] = [Table(readable.cohort(used, classes), say("cohort.included", people=people), layout.scans)]
+    if layout.cohort.is_file():
+        table = read_table(layout.cohort)
+        published = pd.DataFrame({"": table["measure"], "here": table["found"].astype(str)})
+        published["published"] = table["paper"].astype(str)
+        published["difference"] = [f"{n:+d}" if n else DASH for n in table["found"] - table["paper"]]
+        blocks.append(Table(published, say("cohort.published"), layout.cohort))
+    excluded, included = (
+        int((read_table(file, text=("scan_id",))["stage"] == DUPLICATES).sum()) if file.is_file() else 0
+        for file in (layout.exclusions, layout.warnings)
+    )
+    if excluded + included:
+        blocks.append(Text(say("cohort.duplicates", excluded=excluded, included=included), warning=True))
+    blocks += [
         Picture(picture, f"Included scans by {groups}; bars mark medians."),
         Text("A model can exploit anything that varies with the label, not only the brain:"),
         *[Text(row.words, warning=row.verdict in (DIFFERS, MAY_DIFFER)) for row in tests.itertuples()],
-        Table(readable.cohort_tests(tests), TESTS, file),
-        *_warnings(layout),
+        Table(readable.cohort_tests(tests), say("cohort.tests"), file),
     ]
-
-
-def _source(layout: Layout) -> str:
-    """Name the tables of people that the index read."""
-    file = provenance_path(layout.scans)
-    tables = [path for path in read_json(file)["inputs"] if path != str(layout.config)] if file.is_file() else []
-    return f" Labels and people: {', '.join(tables)}." if tables else ""
-
-
-def _published(layout: Layout) -> list[Block]:
-    """Compare the indexed cohort with the published one, if the dataset's file describes it."""
-    if not layout.cohort.is_file():
-        return []
-    table = read_table(layout.cohort)
-    shown = pd.DataFrame(
-        {
-            "": table["measure"],
-            "here": table["found"].astype(str),
-            "published": table["paper"].astype(str),
-            "difference": [f"{n:+d}" if n else "–" for n in table["found"] - table["paper"]],
-        }
-    )
-    return [Table(shown, "Usable scans and subjects in the index, compared with the published cohort.", layout.cohort)]
-
-
-def _duplicates(layout: Layout) -> list[Block]:
-    """State what was done about scans that hold the same recording, if there are any."""
-    n = []
-    for table in (layout.exclusions, layout.warnings):
-        stages = read_table(table, text=("scan_id",))["stage"] if table.is_file() else pd.Series(dtype=object)
-        n.append(int((stages == DUPLICATES).sum()))
-    excluded, included = n
-    if not excluded + included:
-        return []
-    done = f"{excluded} are excluded" if excluded else "copies are on the same side of every split"
-    text = f"{excluded + included} scans hold the same series as another scan ('folds: duplicates'): {done}."
-    return [Text(text, warning=True)]
-
-
-def _warnings(layout: Layout) -> list[Block]:
-    """List warnings about included scans."""
-    table = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
-    if table.empty:
-        return []
-    n = table["scan_id"].nunique()
-    text = f"{n} included scan{'s have' if n > 1 else ' has'} warnings:"
-    shown = table.rename(columns={"scan_id": "scan"})
-    return [Text(text, warning=True), Table(shown, "Warnings about included scans.", layout.warnings)]
+    warnings = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
+    if len(warnings):
+        n = warnings["scan_id"].nunique()
+        blocks.append(Text(f"{n} included scan{'s have' if n > 1 else ' has'} warnings:", warning=True))
+        shown = warnings.rename(columns={"scan_id": "scan"})
+        blocks.append(Table(shown, "Warnings about included scans.", layout.warnings))
+    return blocks
 
 
 def with_lengths(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
@@ -142,94 +100,62 @@ def with_motion(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
     return used.assign(mean_fd=used["mean_fd"].fillna(used["scan_id"].map(measured).astype(float)))
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Coverage of each ROI in one scan, by its value, and the number of damaged voxels of all of them."""
-
-    shares: pd.Series
-    n_nonfinite: int
+def quality_section(study: Study) -> list[Block]:
+    """Summarise the quality measures and link to the quality page; [] if quality was not assessed."""
+    layout = study.layout
+    if not layout.quality.is_file():
+        return []
+    cutoffs = {name: (bound, value) for bound, name, value in study.config.quality.cutoffs()}
+    shown = readable.quality(read_table(layout.quality, text=("scan_id", "subject", "anatomy")), cutoffs)
+    if shown.empty:
+        return []
+    linked = layout.quality_page.is_file()
+    link: list[Block] = [Text("All measures of every scan:", link=layout.quality_page.name)] if linked else []
+    return [*link, Table(shown, "Quality measures over all preprocessed scans.", layout.quality)]
 
 
 def series_section(study: Study, atlas: str) -> list[Block]:
     """Show the series of one scan, how well ROIs are covered, and what is wrong with some of them."""
-    layout = study.layout
-    if not (layout.cache(atlas) / "manifest.json").is_file():
+    layout, folder = study.layout, study.layout.cache(atlas)
+    if not (folder / "manifest.json").is_file():
         return [Text(f"{atlas}: no series were made.", warning=True)]
-    cache_coverage = read_table(layout.cache(atlas) / "coverage.tsv", text=("name",))
-    coverage = _read_coverage(layout, atlas)
-    return [
-        _example(layout, atlas),
-        *_coverage(study, atlas, coverage),
-        _uncovered(layout, atlas, cache_coverage),
-        *_series_warnings(atlas, int(cache_coverage["n_constant"].sum()), coverage),
-    ]
-
-
-def _example(layout: Layout, atlas: str) -> Picture:
-    cache, picture = SeriesCache(layout.cache(atlas)), figure_folder(layout) / f"{atlas}_series.png"
-    scan, series = cache.index.iloc[0], cache.series(0)
+    cache, picture = SeriesCache(folder), figure_folder(layout) / f"{atlas}_series.png"
+    scan = cache.index.iloc[0]
     volumes = volumes_of(scan, layout.series_file(scan["scan_id"], atlas))
     title = f"{scan['scan_id']} · {atlas}"
-    figures.example_series(series, cache.rois, float(scan["tr"]), picture, title=title, volumes=volumes)
-    counts = f"{atlas}: {cache.n_rois} ROIs, {len(cache)} scans."
-    grouped = ", ROIs grouped by network" if cache.rois["network"].notna().any() else ""
-    return Picture(picture, f"{counts} The z-scored series of one scan{grouped}.")
+    figures.example_series(cache.series(0), cache.rois, float(scan["tr"]), picture, title=title, volumes=volumes)
+    grouped = cache.rois["network"].notna().any()
+    caption = say("series.example", atlas=atlas, n_rois=cache.n_rois, n_scans=len(cache), grouped=grouped)
+    blocks: list[Block] = [Picture(picture, caption)]
 
-
-def _read_coverage(layout: Layout, atlas: str) -> dict[str, Coverage]:
-    """Read the coverage of an atlas's ROIs in every scan, by scan."""
-    coverage = {}
+    shares, damaged = {}, {}
     for file in sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv")):
         if holds_something(file):
-            values, shares, n_nonfinite = read_columns(file, ["value", "coverage", "n_nonfinite"])
-            n_damaged = int(np.nansum(to_numbers(n_nonfinite)))
-            coverage[file.parent.name] = Coverage(pd.Series(to_numbers(shares), values), n_damaged)
-    return coverage
+            values, of_scan, n_nonfinite = read_columns(file, ["value", "coverage", "n_nonfinite"])
+            shares[file.parent.name] = pd.Series(to_numbers(of_scan), values)
+            damaged[file.parent.name] = int(np.nansum(to_numbers(n_nonfinite)))
+    if shares:
+        of_rois = pd.concat(shares.values(), axis=1)
+        spread = {"median": of_rois.median(axis=1), "minimum": of_rois.min(axis=1), "maximum": of_rois.max(axis=1)}
+        picture = figure_folder(layout) / f"{atlas}_coverage.png"
+        figures.coverage(pd.DataFrame(spread), study.config.parcellate.coverage, picture)
+        blocks.append(Picture(picture, say("series.coverage", atlas=atlas)))
 
-
-def _coverage(study: Study, atlas: str, coverage: Mapping[str, Coverage]) -> list[Block]:
-    if not coverage:
-        return []
-    shares = pd.concat([scan.shares for scan in coverage.values()], axis=1)
-    picture = figure_folder(study.layout) / f"{atlas}_coverage.png"
-    spread = {"median": shares.median(axis=1), "minimum": shares.min(axis=1), "maximum": shares.max(axis=1)}
-    figures.coverage(pd.DataFrame(spread), study.config.parcellate.coverage, picture)
-    caption = (
-        f"{atlas}: share of each ROI within the acquired field of view and the T1w-derived brain mask. In each scan, "
-        "ROIs below the threshold are not used."
-    )
-    return [Picture(picture, caption)]
-
-
-def _uncovered(layout: Layout, atlas: str, coverage: pd.DataFrame) -> Block:
+    coverage = read_table(folder / "coverage.tsv", text=("name",))
     lost = coverage[(coverage["n_uncovered"] > 0) | (coverage["n_constant"] > 0)]
     if lost.empty:
-        return Text(f"{atlas}: every ROI is covered in every scan.")
-    columns = {"n_uncovered": "scans without coverage", "n_constant": "scans with a constant series"}
-    counts = {
-        name: [f"{n} of {of}" for n, of in zip(lost[column], lost["n_scans"], strict=True)]
-        for column, name in columns.items()
-    }
-    frame = pd.DataFrame({"ROI": lost["name"], **counts})
-    return Table(frame, f"{atlas}: ROIs missing in some scans.", layout.cache(atlas) / "coverage.tsv")
-
-
-def _series_warnings(atlas: str, n_constant: int, coverage: Mapping[str, Coverage]) -> list[Block]:
-    """Warn of constant series, and of voxels without finite values."""
-    texts = []
-    if n_constant:
-        constant = "1 series is constant" if n_constant == 1 else f"{n_constant} series are constant"
-        texts.append(f"{constant} over time and thus zero after z-scoring, without information.")
-    damaged = {name: scan.n_nonfinite for name, scan in coverage.items() if scan.n_nonfinite}
-    if damaged:
-        worst = sorted(damaged, key=lambda scan: -damaged[scan])[:5]
-        listed = ", ".join(f"{scan} ({damaged[scan]})" for scan in worst)
-        scans = "1 scan has" if len(damaged) == 1 else f"{len(damaged)} scans have"
-        texts.append(
-            f"{scans} ROI voxels with NaN or infinite values, which are excluded from the mean: {listed}"
-            f"{' and others' if len(damaged) > 5 else ''}."
-        )
-    return [Text(f"{atlas}: {text}", warning=True) for text in texts]
+        blocks.append(Text(f"{atlas}: every ROI is covered in every scan."))
+    else:
+        frame = pd.DataFrame({"ROI": lost["name"]})
+        for column, name in (("n_uncovered", "without coverage"), ("n_constant", "with a constant series")):
+            frame[f"scans {name}"] = [f"{n} of {of}" for n, of in zip(lost[column], lost["n_scans"], strict=True)]
+        blocks.append(Table(frame, f"{atlas}: ROIs missing in some scans.", folder / "coverage.tsv"))
+    if n_constant := int(coverage["n_constant"].sum()):
+        blocks.append(Text(say("series.constant", atlas=atlas, n=n_constant), warning=True))
+    worst = [(scan, n) for scan, n in sorted(damaged.items(), key=lambda item: -item[1]) if n]
+    if worst:
+        blocks.append(Text(say("series.damaged", atlas=atlas, scans=worst), warning=True))
+    return blocks
 
 
 SPACE_COLUMNS = {
@@ -243,8 +169,11 @@ SPACE_COLUMNS = {
 }
 
 
-def compare_spaces(layout: Layout, scans: Iterable[str], atlases: Iterable[str]) -> pd.DataFrame:
-    """Correlate the series of both output spaces (`SPACE_COLUMNS`) of scans that have both."""
+def spaces_section(layout: Layout, scans: Iterable[str], atlases: Iterable[str]) -> list[Block]:
+    """Correlate the series of both output spaces of scans that have both, where some have.
+
+    Numbers per scan are written to ``tables/output_spaces.tsv``; what is returned has medians per atlas.
+    """
     rows = []
     for atlas in atlases:
         for scan in scans:
@@ -264,15 +193,9 @@ def compare_spaces(layout: Layout, scans: Iterable[str], atlases: Iterable[str])
             r = (template * native).mean(axis=0)
             share = float((r > 0.9).mean())
             rows.append((scan, atlas, int(covered.sum()), len(common), np.median(r), np.quantile(r, 0.05), share))
-    return pd.DataFrame(rows, columns=list(SPACE_COLUMNS))
-
-
-def spaces_section(layout: Layout, scans: Iterable[str], atlases: Iterable[str]) -> list[Block]:
-    """Return a table of medians per atlas; numbers per scan are written to ``tables/output_spaces.tsv``."""
-    table = compare_spaces(layout, scans, atlases)
-    if table.empty:
+    if not rows:
         return []
-    file = layout.tables / "output_spaces.tsv"
+    table, file = pd.DataFrame(rows, columns=list(SPACE_COLUMNS)), layout.tables / "output_spaces.tsv"
     write_table(table, file, SPACE_COLUMNS)
     shown = pd.DataFrame(
         {
@@ -284,8 +207,4 @@ def spaces_section(layout: Layout, scans: Iterable[str], atlases: Iterable[str])
         }
         for atlas, part in table.groupby("atlas", sort=False)
     )
-    caption = (
-        f"Series in template space compared with those in the scan's own voxels ({' and '.join(layout.variants)}). "
-        "Medians over ROIs, then over scans."
-    )
-    return [Table(shown, caption, file)]
+    return [Table(shown, say("series.spaces", variants=layout.variants), file)]

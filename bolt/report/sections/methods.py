@@ -1,8 +1,6 @@
 """The methods section: what preprocessing recorded beside its outputs, then ``templates/methods.txt``.
 
-References are those of ``references.yaml`` that the text cites.
-
-References as BibTeX (UTF-8), for reference managers and LaTeX.
+References are those of ``references.yaml`` that the text cites; also as BibTeX (UTF-8), for reference managers.
 """
 
 from __future__ import annotations
@@ -10,19 +8,17 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from bolt import __version__
-from bolt.atlases.description import describe_atlas
-from bolt.atlases.spaces import carried_from
-from bolt.config import Model, load_denoise
+from bolt.atlases.description import carried_from, describe_atlas
+from bolt.config import Dataset, Model, load_denoise
 from bolt.config.layout import Layout, folder_of, prefix_of
+from bolt.config.models import MIN_SCANS, told_apart
 from bolt.config.study import Study
 from bolt.evaluate.chance import DRAWS, LEVEL
 from bolt.evaluate.paired import FEWEST_FOLDS
@@ -30,21 +26,50 @@ from bolt.explain.explainable import can_be_explained
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.versions import versions
-from bolt.models.registry import has_epochs, settings_of
+from bolt.models.parts.linear import INNER_FOLDS
+from bolt.models.parts.windows import window_volumes
+from bolt.models.registry import (
+    crops_alike,
+    default_of,
+    has_epochs,
+    ignores_tail,
+    inputs_of,
+    matrices_in_words,
+    settings_of,
+)
+from bolt.models.ridge import PENALTIES
+from bolt.models.tangent import SHRINKAGES
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.sections.comparison import reference
-from bolt.report.sections.model_text import model_text
+from bolt.report.html import TEMPLATES, all_words, say, text_environment
+from bolt.report.sections.performance import reference
+from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
-REFERENCES = Path(__file__).parents[1] / "references.yaml"
+REFERENCES = TEMPLATES.with_name("references.yaml")
 CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+JOURNAL = re.compile(r"(?P<journal>.+) (?P<volume>\w+)(?:\((?P<number>[^)]+)\))?:(?P<pages>[\w-]+)")
+"""``NeuroImage 54(3):2033-2044``."""
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     """Return paragraphs for a manuscript, including `preprocessing`, with citation keys such as ``[@nilearn]``."""
-    config, dataset = study.config, study.dataset
+    config, dataset, layout = study.config, study.dataset, study.layout
+    atlases = [describe_atlas(place) for place in config.atlas_places.values()]
+    carried = {about.name: carried_from(about, study.space, config.paths.templateflow_home) for about in atlases}
     models = list({part.run_name: part for model in study.models.values() for part in reversed(model.parts)}.values())
-    cutoffs, partly_known = _cutoffs(study)
-    text = _template().render(
+    series = layout.results / "series" / layout.variant
+    facts = [read_json(scan) for scan in series.glob(f"*/*_atlas-{next(iter(config.atlas_places))}_timeseries.json")]
+    shorter = [about.get("NumberOfVolumesKept", 0) < about.get("NumberOfVolumes", 0) for about in facts]
+    quality = read_table(layout.quality, text=("scan_id",)) if layout.quality.is_file() else pd.DataFrame()
+    measured = quality[[name for name in MEASURES if name in quality]].dropna(how="all")
+    known = [cutoff for cutoff in config.quality.cutoffs() if cutoff[1] in measured.dropna(axis=1, how="all")]
+    several_sites = study.dataset.site is not None
+    if layout.scans.is_file():
+        several_sites = read_table(layout.scans, text=("site",))["site"].nunique() > 1
+    template = text_environment().get_template("methods.txt")
+    text = template.render(
         config=config,
         dataset=dataset,
         models=models,
@@ -52,16 +77,16 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         networks=[model for model in models if has_epochs(model.model)],
         explained=[model for model in study.models.values() if can_be_explained(model, dataset)],
         folds_run=_folds_run(study),
-        atlases=[describe_atlas(place) for place in config.atlas_places.values()],
-        carried=_carried(study),
-        cutoffs=cutoffs,
-        partly_known=partly_known,
+        atlases=atlases,
+        carried={name: space for name, space in carried.items() if space},
+        cutoffs=[(MEASURES[name], bound, cutoff) for bound, name, cutoff in known],
+        partly_known=measured[[name for _, name, _ in known]].isna().any(axis=None),
         rated=config.quality.ratings is not None,
-        several_sites=_several_sites(study),
+        several_sites=several_sites,
         raw=dataset.source in ("phantom", "bids"),
         preprocessing=preprocessing,
         denoise=load_denoise(config.denoise),
-        shortened=_shortened(study),
+        shortened=(sum(shorter), len(shorter)),
         reference=reference(study).shown,
         folds_compared=folds_compared(study),
         fewest_folds=FEWEST_FOLDS,
@@ -73,12 +98,6 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
 
 
-@cache
-def _template() -> Template:
-    environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
-    return environment.get_template("methods.txt")
-
-
 def _found(study: Study, model: Model) -> list[dict[str, Any]]:
     """Return the settings of a model in each trained fold, if the TR of its scans is one of them."""
     if "tr" not in settings_of(model.model):
@@ -88,63 +107,21 @@ def _found(study: Study, model: Model) -> list[dict[str, Any]]:
     return [read_json(file)["model"]["hyper"] for run, pattern in patterns for file in run.folder.glob(pattern)]
 
 
-def _shortened(study: Study) -> tuple[int, int]:
-    """Return how many scans have fewer volumes in their series than in their image, and how many scans have series."""
-    folder, atlas = study.layout.results / "series" / study.layout.variant, next(iter(study.config.atlas_places))
-    scans = sorted(folder.glob(f"*/*_atlas-{atlas}_timeseries.json"))
-    facts = [read_json(scan) for scan in scans]
-    shorter = [about.get("NumberOfVolumesKept", 0) < about.get("NumberOfVolumes", 0) for about in facts]
-    return sum(shorter), len(shorter)
-
-
 def folds_compared(study: Study) -> int:
     """Return the largest number of folds that the reference and another model finished, with all seeds; 0: no tests."""
     most = 0
     for atlas in study.config.atlas_places:
-        finished = {name: _finished(study, atlas, model) for name, model in study.models.items()}
+        finished = {}
+        for name, model in study.models.items():
+            of_seeds = []
+            for seed in study.config.seeds:
+                file = study.layout.run(atlas, model, seed).folder / "metrics.tsv"
+                folds = read_table(file, text=("fold", "state")) if file.is_file() else None
+                of_seeds.append(set() if folds is None else set(folds.loc[folds["state"] == "ok", "fold"]))
+            finished[name] = set.intersection(*of_seeds)
         compared = finished.pop(reference(study).run_name)
         most = max([most, *(len(compared & folds) for folds in finished.values())])
     return most
-
-
-def _finished(study: Study, atlas: str, model: Model) -> set[str]:
-    """Return the folds that all seeds of a model finished, according to their ``metrics.tsv``."""
-    folds = []
-    for seed in study.config.seeds:
-        file = study.layout.run(atlas, model, seed).folder / "metrics.tsv"
-        table = read_table(file, text=("fold", "state")) if file.is_file() else pd.DataFrame({"fold": [], "state": []})
-        folds.append(set(table.loc[table["state"] == "ok", "fold"]))
-    return set.intersection(*folds)
-
-
-def _carried(study: Study) -> dict[str, str]:
-    """Return the atlases that were carried over to the space of the images, with the space of their own image."""
-    space, home = study.space, study.config.paths.templateflow_home
-    described = map(describe_atlas, study.config.atlas_places.values())
-    return {about.name: source for about in described if (source := carried_from(about, space, home))}
-
-
-def _cutoffs(study: Study) -> tuple[list[str], bool]:
-    """Describe the cut-offs of measures that are known of some scan; return also whether one is unknown of others."""
-    table = read_table(study.layout.quality, text=("scan_id",)) if study.layout.quality.is_file() else pd.DataFrame()
-    measured = table[[name for name in MEASURES if name in table]].dropna(how="all")
-    known = [cutoff for cutoff in study.config.quality.cutoffs() if cutoff[1] in measured.dropna(axis=1, how="all")]
-    partly = measured[[name for _, name, _ in known]].isna().any(axis=None)
-    return [_cutoff(*cutoff) for cutoff in known], bool(partly)
-
-
-def _several_sites(study: Study) -> bool:
-    """Return whether the scans are known to be of several sites, by which folds are then stratified."""
-    if not study.layout.scans.is_file():
-        return study.dataset.site is not None
-    return read_table(study.layout.scans, text=("site",))["site"].nunique() > 1
-
-
-def _cutoff(bound: str, name: str, cutoff: float) -> str:
-    """Describe for what a scan is excluded."""
-    measure = MEASURES[name]
-    side = "below" if bound == "min" else "above"
-    return f"{measure.label} {side} {cutoff:g}{f' {measure.unit}' if measure.unit else ''}"
 
 
 def _folds_run(study: Study) -> str:
@@ -159,6 +136,79 @@ def _folds_run(study: Study) -> str:
     return f" (folds run: {'; '.join(parts + ['all with the others'] * bool(every))})" if parts else ""
 
 
+# ---- models
+
+
+def model_text(model: Model, dataset: Dataset, found: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Describe a model and its training (``templates/model.txt``), from its configuration as `bolt.training` reads it.
+
+    Parameters
+    ----------
+    model : Model
+    dataset : Dataset
+    found : sequence of mapping
+        Settings of the model in folds that were trained, with those that follow from the data (`tr` and `crop`).
+    """
+    model, dataset = model.on(dataset)
+    t = model.training
+
+    def setting(name: str) -> Any:
+        """Return a setting of the model's class: as configured, or its default."""
+        return model.hyper.get(name, default_of(model.model, name, None))
+
+    strengths = {name: setting(name) for name in all_words()["regularisation"]}
+    strengths |= {"mixup": t.mixup, "clip_gradient": t.clip_gradient}
+    strengths["label_smoothing"] = t.label_smoothing if dataset.classes else 0
+    if setting("cls_token") != "local":
+        strengths["cwr_weight"] = 0
+    if not dataset.classes or t.mixup:  # `SeriesModel.label_losses`
+        strengths["consistency_weight"] = 0
+    each = setting("dropout_before_fusion")
+    seconds, stride, least = (setting(name) for name in ("window_seconds", "stride_seconds", "least_windows"))
+    lengths = [(known.get("tr", setting("tr")), known["crop"]) for known in found if seconds and "crop" in known]
+    windows = sorted({(window_volumes(seconds, stride, tr, crop, least), tr) for tr, crop in lengths})
+    times = Counter(member.shown for member in told_apart(model.members))
+    template = text_environment().get_template("model.txt")
+    text = template.render(
+        model=model,
+        dataset=dataset,
+        t=t,
+        setting=setting,
+        number=number,
+        network=has_epochs(model.model),
+        inputs=inputs_of(model.model),
+        matrices=matrices_in_words(model.model),
+        alike=crops_alike(model.model),
+        ignores_tail=ignores_tail(model.model, model.hyper),
+        crop_lengths=t.crop_lengths(dataset.crop),
+        regularisation=[
+            say(f"regularisation.{name}", value=number(value), before_fusion=each)
+            for name, value in strengths.items()
+            if value
+        ],
+        volumes=list(dict.fromkeys(str(window) for window, _ in windows)),
+        lasted=list(dict.fromkeys(number(round(window * tr, 1)) for window, tr in windows)),
+        shortened=any(window < round(seconds / tr) for window, tr in windows),
+        members=[f"{name} with {n} seeds" if n > 1 else name for name, n in times.items()],
+        betas=(number(HIGH_BETA), number(LOW_BETA)),
+        inner_folds=INNER_FOLDS,
+        penalties=PENALTIES,
+        shrinkages=[number(value) for value in SHRINKAGES],
+        min_scans=MIN_SCANS,
+        versions=versions(),
+    )
+    return " ".join(text.split())
+
+
+def number(value: float) -> str:
+    """Write a number as in an article: 0.0001, 2 × 10⁻⁷."""
+    mantissa, e, exponent = f"{value:g}".partition("e")
+    return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}" if e else mantissa
+
+
+# ---- preprocessing
+
+
 def preprocessing_texts(layout: Layout, scans: pd.DataFrame) -> list[str]:
     """Return the paragraphs that preprocessing wrote beside its outputs, each once.
 
@@ -167,24 +217,21 @@ def preprocessing_texts(layout: Layout, scans: pd.DataFrame) -> list[str]:
     raw = scans[scans["kind"] == "raw"]
     folders = sorted({folder_of(str(t1w)) for t1w in raw["t1w"].dropna()})
     anatomical = [layout.anatomical(folder) / f"{prefix_of(folder)}desc-preproc_T1w.json" for folder in folders]
-    functional = [
-        file  # at most one per scan, whatever its space
-        for scan in map(str, raw["scan_id"])
-        for file in _files(layout.functional(folder_of(scan)), f"{scan}_", "boldref.json")[:1]
-    ]
-    return [*_paragraphs(anatomical, "T1-weighted images"), *_paragraphs(functional, "BOLD scans")]
+    functional = []
+    for scan in map(str, raw["scan_id"]):
+        folder = layout.functional(folder_of(scan))
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []  # a pattern per scan would be slow
+        files = [folder / name for name in names if name.startswith(f"{scan}_") and name.endswith("boldref.json")]
+        functional += files[:1]  # at most one per scan, whatever its space
+    paragraphs = []
+    for files, images in ((anatomical, "T1-weighted images"), (functional, "BOLD scans")):
+        texts = [list(dict.fromkeys(read_json(file).get("Methods", []))) for file in files if file.is_file()]
+        for text, n in Counter(text for of_image in texts for text in of_image).items():
+            paragraphs.append(text if n == len(texts) else f"In {n} of {len(texts)} {images}: {text}")
+    return paragraphs
 
 
-def _files(folder: Path, start: str, end: str) -> list[Path]:
-    """Return the sorted files of a folder by the start and end of their names; a pattern per scan would be slow."""
-    names = os.listdir(folder) if folder.is_dir() else []
-    return [folder / name for name in sorted(names) if name.startswith(start) and name.endswith(end)]
-
-
-def _paragraphs(files: Iterable[Path], images: str) -> list[str]:
-    texts = [list(dict.fromkeys(read_json(file).get("Methods", []))) for file in files if file.is_file()]
-    counts = Counter(text for of_image in texts for text in of_image)
-    return [text if n == len(texts) else f"In {n} of {len(texts)} {images}: {text}" for text, n in counts.items()]
+# ---- references
 
 
 def cite(paragraphs: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -202,12 +249,16 @@ def cite(paragraphs: Sequence[str]) -> tuple[list[str], list[str]]:
     ConfigError
         A key is not in ``references.yaml``.
     """
-    keys = cited(paragraphs)
+    keys, references = cited(paragraphs), []
+    for about in map(load_references().__getitem__, keys):
+        place = f"doi:{about['doi']}" if "doi" in about else about["url"]
+        authors = about["authors"].rstrip(".")
+        references.append(f"{authors} ({about['year']}). {about['title']}. {about['journal']}. {place}")
 
     def numbered(citation: re.Match[str]) -> str:
         return "[" + ", ".join(str(keys.index(key) + 1) for key in _keys(citation)) + "]"
 
-    return [CITATION.sub(numbered, text) for text in paragraphs], [_reference(key) for key in keys]
+    return [CITATION.sub(numbered, text) for text in paragraphs], references
 
 
 def cited(paragraphs: Sequence[str]) -> list[str]:
@@ -236,22 +287,10 @@ def load_references() -> dict[str, dict[str, str]]:
     return read_yaml(REFERENCES)
 
 
-def _reference(key: str) -> str:
-    about = load_references()[key]
-    place = f"doi:{about['doi']}" if "doi" in about else about["url"]
-    return f"{about['authors'].rstrip('.')} ({about['year']}). {about['title']}. {about['journal']}. {place}"
-
-
 def methods_page(paragraphs: Sequence[str], references: Sequence[str]) -> str:
     """Return the section as Markdown, for a manuscript."""
-    listed = "\n".join(f"{number}. {text}" for number, text in enumerate(references, 1))
+    listed = "\n".join(f"{n}. {text}" for n, text in enumerate(references, 1))
     return "\n\n".join(["# Methods", *paragraphs, "## References", listed]) + "\n"
-
-
-JOURNAL = re.compile(r"(?P<journal>.+) (?P<volume>\w+)(?:\((?P<number>[^)]+)\))?:(?P<pages>[\w-]+)")
-"""``NeuroImage 54(3):2033-2044``."""
-SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def bibtex(keys: Sequence[str], references: Mapping[str, Mapping[str, str]]) -> str:
@@ -264,17 +303,18 @@ def bibtex(keys: Sequence[str], references: Mapping[str, Mapping[str, str]]) -> 
     references : mapping
         Authors, year, title, journal, and doi or url of each key, as in ``references.yaml``.
     """
-    entries = [f"[{number}]\n{_entry(key, references[key])}" for number, key in enumerate(keys, 1)]
+    entries = [f"[{n}]\n{_entry(key, references[key])}" for n, key in enumerate(keys, 1)]
     return "\n".join(["References of methods.md, by their numbers in the text.\n", *entries])
 
 
 def _entry(key: str, about: Mapping[str, str]) -> str:
-    place = JOURNAL.fullmatch(about["journal"])
+    names = about["authors"].rstrip(".").split(", ")
     fields = {
-        "author": _authors(about["authors"]),
+        "author": " and ".join("others" if name == "et al" else _author(name) for name in names),
         "title": f"{{{_escaped(about['title'])}}}",  # a second pair of braces: styles must not change capitals
         "year": str(about["year"]),
     }
+    place = JOURNAL.fullmatch(about["journal"])
     if place:
         fields |= {name: _escaped(text) for name, text in place.groupdict().items() if text}
         fields["pages"] = fields["pages"].replace("-", "--")
@@ -288,14 +328,8 @@ def _entry(key: str, about: Mapping[str, str]) -> str:
     return f"@{'article' if place else 'misc'}{{{key},\n{lines}}}\n"
 
 
-def _authors(names: str) -> str:
-    """Return ``Tustison NJ, Avants BB, et al.`` as ``Tustison, N. J. and Avants, B. B. and others``."""
-    return " and ".join(_author(name) for name in names.rstrip(".").split(", "))
-
-
 def _author(name: str) -> str:
-    if name == "et al":
-        return "others"
+    """Return ``Tustison NJ`` as ``Tustison, N. J.``."""
     family, _, initials = name.rpartition(" ")
     return f"{_escaped(family)}, {' '.join(f'{letter}.' for letter in initials)}"
 

@@ -6,66 +6,27 @@ Landmark regressions as read from files, and the paper's own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from bolt.config.study import paper_table
 from bolt.evaluate.classes import METRICS
-from bolt.experiments.entries import paper_table
-from bolt.explain.courses import COURSE
+from bolt.explain.tasks import COURSE
 from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
 from bolt.explain.trust.similarity import GONE
 from bolt.explain.weights import CONTROL_WEIGHTS, UNBIASED
-from bolt.io.files import read_table
+from bolt.io.files import read_table, read_yaml
 from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value, shown_as, signed
 
 TASK_KEYS = list(COURSE)
-UNSEEN = "training scans explained by models that did not see them"
-VOLUMES = {
-    ("fitted", "important"): "important",
-    ("inner", "important"): f"important, {UNSEEN}",
-    ("none", "random"): "random",
-    ("fitted", "random direction"): "random direction",
-    ("inner", "random direction"): f"random direction, {UNSEEN}",
-    ("fitted", "wrong class"): "important for the wrong class",
-    ("inner", "wrong class"): f"important for the wrong class, {UNSEEN}",
-    ("fitted", "fixed class"): "important for one class in all scans",
-    ("inner", "fixed class"): f"important for one class in all scans, {UNSEEN}",
-}
-"""How volumes were chosen: importance and tokens of ``landmarks.tsv``."""
-CONTROL_VOLUMES = {
-    "random": "random volumes",
-    "fixed class": "volumes chosen for one class in all scans",
-}
-"""Controls with which the sign of ROI weights is compared."""
-LEVELS = {"subject": "subject (majority vote)", "scan": "scan (majority vote)", "token": "single volume"}
-ORDERS = {
-    "importance": "importance (Algorithm 1)",
-    "rollout": "attention rollout",
-    "integrated_gradients": "integrated gradients",
-    "position": "position alone",
-    "shifted": "shifted importance",
-    "random": "random order",
-}
-CONTROL_NAMES = {"random": "random volumes", "position": "position alone", "shifted": "shifted importance"}
-REPLACED_BY = {"mean": "mean volume", "surrogate": "scrambled time"}
-SANITY_CHECKS = {
-    "trained again": "model trained again with another seed",
-    "cascade": "all layers random",
-    "permuted labels": "model trained on permuted labels",
-}
-SANITY_VERDICTS = {
-    "passed": f"vanishes (|ρ| < {GONE}): passed",
-    "not passed": "does not vanish: not passed",
-    "not shown": "too few scans to tell",
-    "no control": "vanishes, but without a control: not tested",
-    "reproducible": "reproducible",
-    "not reproducible": "not shown to be reproducible",
-    "not done": "not done",
-}
-AGREEMENT = {"regions": "regions", "halves": "regions, halves of people", "importance": "importance over time"}
-"""Kinds of comparison in ``stability.tsv``."""
+NAMES: dict[str, Any] = read_yaml(Path(__file__).parents[1] / "explanation.yaml")
+ORDERS: dict[str, str] = NAMES["orders"]
+CONTROL_NAMES: dict[str, str] = NAMES["control_names"]
+REPLACED_BY: dict[str, str] = NAMES["replaced_by"]
+SANITY_CHECKS: dict[str, str] = NAMES["sanity_checks"]
 SUMMARIES = ("mean", "lowest", "highest")
 """Rows of ``stability.tsv`` over all pairs."""
 
@@ -79,16 +40,17 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame, *, expected: int) -
     indexed = table[table["fold"].isin(["mean", "sd"])].set_index(keys).sort_index()
     by_scan, by_subject = (indexed.xs(level, level="level")[list(METRICS)] for level in ("scan", "subject"))
     rows = []
-    for level, level_name in LEVELS.items():
+    for level, level_name in NAMES["levels"].items():
         if level == "scan" and by_scan.equals(by_subject):
             continue
-        for (importance, tokens), volumes in VOLUMES.items():
+        for (tokens, volumes), importance in product(NAMES["volumes"].items(), ("fitted", "none", "inner")):
             if ("mean", importance, tokens, level) not in indexed.index:
                 continue
             mean, sd = (indexed.loc[(fold, importance, tokens, level)] for fold in ("mean", "sd"))
+            name = NAMES["unseen"].format(volumes=volumes) if importance == "inner" else volumes
             values = {metric_name(m): mean_sd(mean[m], sd[m], shown_as(m)) for m in METRICS}
             folds = f"{mean['n_test']:.0f} of {expected}"
-            rows.append({"prediction per": level_name, "volumes": volumes, **values, "folds": folds})
+            rows.append({"prediction per": level_name, "volumes": name, **values, "folds": folds})
     for tokens, part in paper.groupby("tokens", sort=False):
         known = part.set_index("metric")
         values = {metric_name(m): mean_sd(known.at[m, "mean"], known.at[m, "sd"], shown_as(m)) for m in METRICS}
@@ -126,7 +88,7 @@ def sign_counts(table: pd.DataFrame) -> str:
     """State for how many selected ROIs the weight keeps its sign in both unbiased controls, and in each control."""
     selected = table[table["selected"].astype(bool)]
     kept = {name: (selected[column] * selected["weight"] > 0).sum() for name, column in CONTROL_WEIGHTS.items()}
-    counts = ", ".join(f"{kept[name]} with {CONTROL_VOLUMES[name]}" for name in UNBIASED)
+    counts = ", ".join(f"{kept[name]} with {NAMES['control_volumes'][name]}" for name in UNBIASED)
     turned = f"{kept['wrong class']} with volumes chosen for the wrong class, which are expected to reverse it"
     return f"{selected['sign_agrees'].astype(bool).sum()} of {len(selected)} ({counts}; {turned})"
 
@@ -196,11 +158,14 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
         summary = part[part["one"].isin(SUMMARIES)].set_index("one")
         n_pairs = len(part) - len(summary)
         mean = summary.loc["mean"]
-        pairs = f"{n_pairs} split{'s' if n_pairs != 1 else ''}" if what == "halves" else _pairs(n_pairs, between)
+        pairs = f"{n_pairs} pair{'s' * (n_pairs != 1)} of {between}"
+        if what == "halves":
+            pairs = f"{n_pairs} split{'s' * (n_pairs != 1)}{' (two seeds)' if between == 'seeds' else ''}"
+        kind = NAMES["agreement"][what]
         rows.append(
             {
-                "": AGREEMENT[what] if pd.isna(name) else f"{AGREEMENT[what]}, {name}",
-                "between": pairs + (" (two seeds)" if what == "halves" and between == "seeds" else ""),
+                "": kind if pd.isna(name) else f"{kind}, {name}",
+                "between": pairs,
                 "correlation": _mean_and_range(summary["pearson"]),
                 "permuted labels [95 % below]": _null(mean["pearson_null"], mean["pearson_null_high"]),
                 "p": p_value(mean["p"]),
@@ -213,10 +178,6 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
         )
     frame = pd.DataFrame(rows)
     return frame[[column for column in frame if (frame[column] != DASH).any()]]
-
-
-def _pairs(n: int, between: str) -> str:
-    return f"{n} pair{'s' if n != 1 else ''} of {between}"
 
 
 def _null(mean: Any, high: Any) -> str:
@@ -237,7 +198,11 @@ def sanity_table(table: pd.DataFrame) -> pd.DataFrame:
         if pd.notna(end.step):
             same &= table["step"] == end.step
         for row in table[same].itertuples():
-            over_all = row.fold == "all"
+            over_all, contrast, verdict = row.fold == "all", "", ""
+            if pd.notna(getattr(row, "contrast", None)):  # by how much the model trained again exceeds what remains
+                contrast = interval(row.contrast, row.contrast_low, row.contrast_high, signed)
+            if pd.notna(row.verdict):
+                verdict = NAMES["sanity_verdicts"][str(row.verdict)].format(gone=GONE)
             rows.append(
                 {
                     "": SANITY_CHECKS[str(end.check)] if over_all else f"fold {row.fold}",
@@ -245,21 +210,14 @@ def sanity_table(table: pd.DataFrame) -> pd.DataFrame:
                     "mean curve not removed": interval(row.rho_raw, row.raw_low, row.raw_high, decimal),
                     "test scans": f"{row.n_scans:.0f}",
                     "without ρ": f"{row.n_undefined:.0f}",
-                    "beyond what remains": _contrast(row),
-                    "importance": SANITY_VERDICTS[str(row.verdict)] if pd.notna(row.verdict) else "",
+                    "beyond what remains": contrast,
+                    "importance": verdict,
                     "note": row.note if isinstance(row.note, str) and over_all else "",
                 }
             )
     frame = pd.DataFrame(rows)
     optional = ("without ρ", "beyond what remains", "note")
     return frame.drop(columns=[name for name in optional if frame[name].isin(["0", ""]).all()])
-
-
-def _contrast(row: Any) -> str:
-    """Return by how much the model trained again exceeds what remains; nothing if there is no such model."""
-    if pd.isna(getattr(row, "contrast", None)):
-        return ""
-    return interval(row.contrast, row.contrast_low, row.contrast_high, signed)
 
 
 def area_table(areas: pd.DataFrame) -> pd.DataFrame:
@@ -269,24 +227,20 @@ def area_table(areas: pd.DataFrame) -> pd.DataFrame:
         value, low, high = (row[column] for column in columns)
         return interval(value, low, high, lambda v: decimal(v, 3, sign))
 
-    return pd.DataFrame(
-        {
-            "": f"{row['direction']}, {REPLACED_BY[row['replacement']]}",
-            "order": ORDERS[row["order"]],
-            "area [95 %]": shown(row, ("area", "low", "high")),
-            **{f"minus {control} [95 %]": shown(row, difference_columns(control), "+") for control in CONTROLS},
-            "better than": _beaten(row),
-        }
-        for row in areas.to_dict("records")
-    )
-
-
-def _beaten(row: dict[Any, Any]) -> str:
-    """Name the controls that an order is better than."""
-    known = {control: row[f"better_than_{control}"] for control in CONTROLS}
-    if all(pd.isna(answer) for answer in known.values()):
-        return DASH
-    return ", ".join(control for control, answer in known.items() if answer == "yes") or "none"
+    rows = []
+    for row in areas.to_dict("records"):
+        better = {control: row[f"better_than_{control}"] for control in CONTROLS}
+        beaten = ", ".join(control for control, answer in better.items() if answer == "yes") or "none"
+        rows.append(
+            {
+                "": f"{row['direction']}, {REPLACED_BY[row['replacement']]}",
+                "order": ORDERS[row["order"]],
+                "area [95 %]": shown(row, ("area", "low", "high")),
+                **{f"minus {control} [95 %]": shown(row, difference_columns(control), "+") for control in CONTROLS},
+                "better than": DASH if all(map(pd.isna, better.values())) else beaten,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def read_landmarks(file: Path) -> pd.DataFrame:

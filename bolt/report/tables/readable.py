@@ -1,16 +1,25 @@
-"""Tables of the report: cohort, image quality, performance and simulated truth."""
+"""Tables of the report: cohort, image quality, performance, tests between models, and simulated truth.
+
+Also whether baselines that see no brain data, only head motion or site, predict the label as well as a model does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from bolt.cohort.confounding import effect_text, interval_text
+from bolt.cohort.confounding import effect_text, holm, interval_text
+from bolt.config import Model
 from bolt.evaluate.classes import METRICS
+from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.numbers import NUMBER_METRICS
+from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.io.files import read_json, read_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.tables.numbers import (
@@ -18,6 +27,7 @@ from bolt.report.tables.numbers import (
     Formatter,
     decimal,
     estimate,
+    joined,
     mean_sd,
     metric_name,
     name_of_all,
@@ -27,10 +37,40 @@ from bolt.report.tables.numbers import (
     part_text,
     percent,
     shown_as,
+    signed,
 )
 
+ALPHA = 0.05
+TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permutation_p": "permutation"}
+TESTS_EXPLAINED = {
+    "wilcoxon_p": "Wilcoxon assumes independent folds, although their training sets overlap.",
+    "corrected_t_p": "The corrected t-test allows for the overlap of training sets between folds.",
+    "permutation_p": "The permutation test exchanges predictions per participant, given these trained models.",
+}
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
 """A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""
+
+
+@dataclass
+class Sheet:
+    """A table for readers.
+
+    Attributes
+    ----------
+    title : str
+    frame : DataFrame
+        Strings; columns are one level.
+    caption : str
+    bold : set of (row position, column)
+    notes : list of str
+        Lines below the table.
+    """
+
+    title: str
+    frame: pd.DataFrame
+    caption: str
+    bold: set[tuple[int, str]] = field(default_factory=set)
+    notes: Sequence[str] = ()
 
 
 def read_evaluated(folder: Path) -> Evaluated | None:
@@ -159,6 +199,108 @@ def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
         row["mean [95 %]"] = estimate({"value": value["mean"], "low": value["low"], "high": value["high"]}, shown)
         rows.append(row | {"sd over folds": shown(value["sd"]), "sd over seeds": shown(value["sd_seeds"])})
     return pd.DataFrame(rows)
+
+
+def paired(title: str, tests: pd.DataFrame) -> Sheet:
+    """Return all three tests of accuracy side by side (of the absolute error, if the label is a number)."""
+    of_classes = "accuracy" in set(tests["metric"])
+    shown: Formatter = percent if of_classes else number
+    tests = tests[tests["metric"] == ("accuracy" if of_classes else "mae")]
+    frame = pd.DataFrame({"": tests["row"]})
+    for name, n, n_all in (("folds", "n_folds", "expected_folds"), ("scans", "n_scans", "n_all_scans")):
+        frame[name] = list(map(part_text, tests[n], tests[n_all]))
+    frame["difference over folds"] = [signed(d, shown) for d in tests["difference"]]
+    frame["over scans"] = [signed(d, shown) for d in tests["pooled_difference"]]
+    done = [test for test in TEST_NAMES if tests[test].notna().any()]
+    for test in done:
+        pairs = zip(tests[test], tests[f"{test}_holm"], strict=True)
+        of_test = [f"{p_value(p)} ({p_value(holm_p)})" if pd.notna(p) else DASH for p, holm_p in pairs]
+        frame[f"{TEST_NAMES[test]}: p (Holm)"] = of_test
+    caption = (
+        f"{'Accuracy, per cent' if of_classes else 'Absolute error'}: reference minus row, on the folds and scans that "
+        "both have, averaged over seeds. p-values are two-sided, in brackets Holm-corrected for the rows of this "
+        f"table. {' '.join(TESTS_EXPLAINED[test] for test in done)}"
+    ).rstrip()
+    reasons = {row: note.split("; ") for row, note in zip(tests["row"], tests["note"].fillna(""), strict=True)}
+    different = dict.fromkeys(filter(None, chain.from_iterable(reasons.values())))
+    notes = [joined({row: why if why in its else "" for row, its in reasons.items()}) for why in different]
+    return Sheet(title, frame, caption, notes=list(chain.from_iterable(notes)))
+
+
+def sees_covariates_only(model: Model) -> bool:
+    """Return whether a model's only inputs are covariates, such as head motion or site."""
+    return bool(model.covariates) and model.family == "baseline"
+
+
+def sees_brain(model: Model) -> bool:
+    """Return whether a model uses brain data: it neither sees covariates only nor always predicts the majority."""
+    return not sees_covariates_only(model) and model.model != "majority"
+
+
+def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -> str:
+    """Warn if paired tests do not show that a model is better than a baseline.
+
+    Accuracy is tested by sign flips over groups. The AUC is tested by the corrected t-test over folds; with fewer than
+    `FEWEST_FOLDS` folds, the Brier score is tested instead, by sign flips. The model is better if one of the two is, at
+    `ALPHA` after Holm's correction.
+
+    Parameters
+    ----------
+    baseline_name, model_name : str
+    tests : DataFrame
+        Rows of `bolt.evaluate.paired.compare`; differences are model minus baseline.
+
+    Returns
+    -------
+    str
+        Empty if the model is better, or if nothing can be tested.
+    """
+    rows = _tested_rows(tests)
+    if not rows or standing(tests).startswith("clearly better"):
+        return ""
+    row = rows[0]
+    p = f"p = {p_value(row['p'])}".replace("= <", "<")
+    corrected = ", Holm-corrected for two metrics" if len(rows) > 1 else ""
+    return (
+        f"{baseline_name}, which sees no brain data, is not clearly worse than {model_name}: {model_name} "
+        f"{row['words']}, {p}{corrected}). {model_name} may rely on the same information."
+    )
+
+
+def standing(tests: pd.DataFrame) -> str:
+    """Return whether a model is shown to be better, or worse, than another and in what, as `baseline_warning` judges.
+
+    `tests` are rows of `bolt.evaluate.paired.compare`; differences are the model's value minus the other's.
+    """
+    rows = _tested_rows(tests)
+    clear = [row for row in rows if row["p"] < ALPHA and row["gain"] != 0]
+    for row in sorted(clear, key=lambda row: row["gain"] < 0)[:1]:
+        return f"clearly {'better' if row['gain'] > 0 else 'worse'} in {metric_name(row['metric'])}"
+    return "not clearly better" if rows else "not tested for being better"
+
+
+def _tested_rows(tests: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return gain, p and description of the tests of accuracy and AUC, p corrected for both, the smallest first."""
+    by_metric = tests.set_index("metric").to_dict("index")
+    enough_folds = by_metric.get("auc", {}).get("n_folds", 0) >= FEWEST_FOLDS
+    rows = []
+    for metric in ("accuracy", "auc" if enough_folds else "brier"):
+        row, over_folds = by_metric.get(metric, {}), metric == "auc"
+        p = row.get("corrected_t_p" if over_folds else "permutation_p", np.nan)
+        difference = row.get("difference" if over_folds else "pooled_difference", np.nan)
+        if pd.isna(p) or pd.isna(difference):
+            continue
+        gain = -difference if metric in LOWER_IS_BETTER else difference
+        size = f"{percent(abs(gain))} points" if metric == "accuracy" else decimal(abs(gain), 3)
+        side = "is as good" if gain == 0 else f"is {'better' if gain > 0 else 'worse'} by {size}"
+        how = "sign flips per subject or family"
+        if over_folds:
+            how = f"corrected t-test over {part_text(row['n_folds'], row.get('expected_folds', row['n_folds']))} folds"
+        rows.append({"metric": metric, "gain": gain, "p": p, "words": f"{side} in {metric_name(metric)} ({how}"})
+    rows.sort(key=lambda row: row["p"])
+    for row, p in zip(rows, holm(pd.Series([row["p"] for row in rows], dtype=float)), strict=True):
+        row["p"] = p
+    return rows
 
 
 def calibration(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:

@@ -2,44 +2,145 @@
 
 Test scans are never read: neither series nor labels. An interrupted search resumes with the trials it has; each trial
 has its own seed, so that an interruption does not change the result.
-
-One choice of hyper-parameters for all datasets and atlases, as in the paper: near the best on each of them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import shutil
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 import pandas as pd
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
+from sklearn.metrics import log_loss
 
-from bolt.config import Model, Space, Span
+from bolt.config import Dataset, Model, Space, Span
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, write_json, write_table, write_text
-from bolt.training.tuning.choice import dump, read_trials, trials_of
-from bolt.training.tuning.objective import Objective, Watch
-from bolt.training.tuning.space import keys_with, narrow, rounded, settings_of, spans_of, values_of
+from bolt.io.files import read_json, read_yaml, write_json, write_table
+from bolt.jobs.code_hash import fingerprint as code_fingerprint
+from bolt.models.registry import fitted_at_once, inputs_of, shortest_of
+from bolt.series.cache import SeriesCache
+from bolt.series.connectivity import connectivity_of
+from bolt.training.device import device_of
+from bolt.training.features import class_target, learn
+from bolt.training.outputs import Training, fold_table
+from bolt.training.prediction import Pool
+from bolt.training.runner import prepare
+from bolt.training.tuning.space import narrow, rounded, settings_of, spans_of, values_of
 
 log = logging.getLogger(__name__)
 
+ROLES = ("train", "validation")
+"""Roles of the scans that a search may use."""
+Watch = Callable[[dict[str, float]], None]
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
-TRIALS = {
-    "trial": "Trial, from 1; the first has the model's own values, moved into the ranges",
-    "state": "complete; or pruned: ended early, or impossible",
-    "validation_loss": "Mean loss of the validation scans without the model's own terms; minimised by the search",
-    "validation_accuracy": "Share of validation scans classified correctly; not used by the search",
-    "validation_r2": "Explained share of the labels' variance, for validation scans; not used by the search",
-    "reason": "Why a trial was pruned",
-}
+TRIALS: dict[str, str] = read_yaml(Path(__file__).parents[1] / "columns.yaml")["trials"]
+
+
+class Objective:
+    """What a search minimises: the validation loss of a model trained on one fold.
+
+    It has the fold's training and validation scans; test scans are never read.
+
+    Parameters
+    ----------
+    cache, folds, model, dataset, fold, seed, device, threads
+        As in `bolt.training.runner.train_fold`.
+
+    Attributes
+    ----------
+    limits : dict
+        Largest value that fits the data, by name of the searched value.
+    metric : str
+        ``accuracy`` or ``r2``.
+
+    Raises
+    ------
+    DataError
+        The fold has no validation scans.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        folds: Path,
+        model: Model,
+        dataset: Dataset,
+        fold: int,
+        seed: int,
+        device: str = "auto",
+        threads: int | None = None,
+    ) -> None:
+        self.series, self.folds, self.dataset = SeriesCache(cache), folds, dataset
+        self.fold, self.seed = fold, seed
+        numbers = dataset.classes is None
+        self.metric = "r2" if numbers else "accuracy"
+        table = fold_table(self.series, folds, fold, share=model.train_share, seed=seed, numbers=numbers)
+        self.table = table[table["role"].isin(ROLES)]
+        self.n_train, self.n_validation = (int((self.table["role"] == role).sum()) for role in ROLES)
+        if not self.n_validation:
+            problem = f"fold {fold} has no validation scan, which a search needs"
+            raise DataError(problem, where=folds, hint="Raise 'folds: validation'")
+        shortest = min(dataset.crop, int(self.table["length"].min()))
+        window = bisect_right(  # the longest with which the model can read a scan of `shortest` volumes
+            range(1, shortest + 1), shortest, key=lambda w: shortest_of(model.model, {**model.hyper, "window": w})
+        )
+        self.limits = {"hyper.window": window, "training.batch_size": self.n_train}
+        self.at_once = fitted_at_once(model.model)
+        if not self.at_once:
+            self._pool = Pool(self.series, device_of(device, threads))
+        elif inputs_of(model.model) == "covariates":
+            self._features = None
+        else:
+            self._features = connectivity_of(self.series, self.table.index.tolist(), fisher_z=model.fisher_z)
+
+    def fingerprint(self, model: Model, spans: Mapping[str, Span]) -> str:
+        """Identify everything that trials must share to belong to one search."""
+        facts = ["scan_id", "role", "label", "length", "group", "site", *model.covariates, *model.preserve]
+        scans = self.table[[name for name in dict.fromkeys(facts) if name in self.table]].to_csv(index=False)
+        code = code_fingerprint("bolt.training.tuning.search", f"bolt.models.{model.model}")
+        ranges = {name: span.model_dump(mode="json") for name, span in spans.items()}
+        settings = [model.hash(), ranges, self.dataset.classes, self.dataset.crop, self.fold, self.seed, scans, code]
+        digest = hashlib.sha256(json.dumps(settings).encode())
+        for i in self.table.index:
+            digest.update(np.ascontiguousarray(self.series.series(int(i))).tobytes())
+        return digest.hexdigest()
+
+    def evaluate(self, model: Model, scratch: Path, watch: Watch) -> tuple[float, float]:
+        """Train a model and return its loss and its accuracy (or R²) on the validation scans.
+
+        Parameters
+        ----------
+        model : Model
+            With the settings of this trial.
+        scratch : Path
+            For the state from which an interrupted training resumes.
+        watch : callable
+            Called with each epoch's row of the history; may end the trial by an exception.
+        """
+        training = Training(self.fold, self.seed, scratch)
+        if not self.at_once:
+            fit, *_ = prepare(self._pool, self.folds, model, self.dataset, training, search=True)
+            fit.watch = watch
+            for _ in fit.run():
+                pass
+            row = fit.progress.history[fit.progress.epoch - 1]
+            return row["validation_loss"], row[f"validation_{self.metric}"]
+        target = class_target(model, self.dataset, self.table, self.fold, self.folds)
+        _, probabilities = learn(self.series, self.table, self._features, target, model, training, self.dataset.crop)
+        validation = (self.table["role"] == "validation").to_numpy()
+        truth, predicted = target.encode(self.table)[validation], probabilities[validation]
+        loss = log_loss(truth, predicted, labels=range(target.n_outputs))
+        return float(loss), float((predicted.argmax(1) == truth).mean())
 
 
 def search_fold(
@@ -72,56 +173,62 @@ def search_fold(
     spans, narrowed = narrow(spans_of(space, model), {} if shared else objective.limits)
     for change in narrowed:
         log.info("%s, fold %d: %s", model.name, objective.fold, change)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    out.mkdir(parents=True, exist_ok=True)
     kind = ", shared" if shared else ""
-    study = _study(out / "journal.log", f"{objective.fingerprint(model, spans)}{kind}, Optuna {optuna.__version__}")
-    distributions = {name: _distribution(span) for name, span in spans.items()}
-    while (done := len(study.get_trials(deepcopy=False, states=DONE))) < n_trials:
-        if shared:
-            study.sampler = optuna.samplers.RandomSampler(seed=_trial_seed(objective.seed, 0, done))
-        else:
-            study.sampler = optuna.samplers.TPESampler(seed=_trial_seed(objective.seed, objective.fold, done))
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(out / "journal.log"))),
+        study_name=f"{objective.fingerprint(model, spans)}{kind}, Optuna {optuna.__version__}",
+        pruner=optuna.pruners.MedianPruner(),
+        load_if_exists=True,
+    )
+    for interrupted in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        study.tell(interrupted.number, state=TrialState.FAIL)  # and it is repeated
+
+    def run(trial: optuna.Trial) -> float:
+        values = rounded({name: _suggest(trial, name, span) for name, span in spans.items()})
+        settings = settings_of(model, values)
+        trial.set_user_attr("values", values)
+        try:
+            for name, limit in objective.limits.items():
+                if values.get(name, limit) > limit:
+                    raise BoltError(f"{name} is {values[name]}, but the data allow at most {limit}")
+            candidate = model.model_copy(update={"by_fold": {objective.fold: settings}}).for_fold(objective.fold)
+            loss, score = objective.evaluate(candidate, scratch, _watch(trial, candidate.training.epochs))
+            if not np.isfinite(loss):
+                raise BoltError("the validation loss is not finite")
+        except DataError:  # would end every trial
+            raise
+        except (optuna.TrialPruned, BoltError) as error:  # the latter: it diverged, or no model has these values
+            reason = error.what if isinstance(error, BoltError) else str(error)
+            trial.set_user_attr("reason", reason)
+            raise optuna.TrialPruned(reason) from None
+        trial.set_user_attr("score", score)
+        return loss
+
+    def report(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        result = f"loss {trial.value:.4f}" if trial.state == TrialState.COMPLETE else trial.user_attrs["reason"]
+        log.info("%s, fold %d, trial %d of %d: %s", model.name, objective.fold, done + 1, n_trials, result)
+
+    for done in range(len(study.get_trials(deepcopy=False, states=DONE)), n_trials):
+        seed = np.random.SeedSequence([objective.seed, 0 if shared else objective.fold, done]).generate_state(1)
+        sampler = optuna.samplers.RandomSampler if shared else optuna.samplers.TPESampler
+        study.sampler = sampler(seed=int(seed[0]))
         if not done and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             study.enqueue_trial(values_of(model, spans))
-        trial = study.ask(distributions)
-        reason = _run(study, trial, objective, model, scratch)
-        shutil.rmtree(scratch, ignore_errors=True)
-        last = study.get_trials(deepcopy=False)[trial.number]
-        result = f"loss {last.value:.4f}" if last.state == TrialState.COMPLETE else reason
-        log.info("%s, fold %d, trial %d of %d: %s", model.name, objective.fold, done + 1, n_trials, result)
+        study.optimize(run, n_trials=1, callbacks=[report])
     return _write(study, objective, model, n_trials, narrowed, out)
 
 
-def _run(study: optuna.Study, trial: optuna.Trial, objective: Objective, model: Model, scratch: Path) -> str:
-    """Run one trial and enter it in the study; return why it was pruned, if it was."""
-    values = rounded(trial.params)
-    settings = settings_of(model, values)
-    trial.set_user_attr("values", values)
-    try:
-        _require_fit(values, objective)
-        candidate = model.model_copy(update={"by_fold": {objective.fold: settings}}).for_fold(objective.fold)
-        validation = objective.evaluate(candidate, scratch, _watch(trial, candidate.training.epochs))
-        if not np.isfinite(validation.loss):
-            raise BoltError("the validation loss is not finite")
-    except optuna.TrialPruned as pruned:
-        reason = str(pruned)
-    except DataError:  # would end every trial
-        raise
-    except BoltError as error:  # the training diverged, or the model cannot be built with these values
-        reason = error.what
-    else:
-        trial.set_user_attr("score", validation.score)
-        study.tell(trial, validation.loss)
-        return ""
-    trial.set_user_attr("reason", reason)
-    study.tell(trial, state=TrialState.PRUNED)
-    return reason
-
-
-def _require_fit(values: Mapping[str, Any], objective: Objective) -> None:
-    """Refuse values that do not fit the data, such as a window longer than the crop."""
-    for name, limit in objective.limits.items():
-        if values.get(name, limit) > limit:
-            raise BoltError(f"{name} is {values[name]}, but the data allow at most {limit}")
+def _suggest(trial: optuna.Trial, name: str, span: Span) -> Any:
+    """Draw a value from a range."""
+    if span.choices is not None:
+        return trial.suggest_categorical(name, span.choices)
+    assert span.low is not None and span.high is not None
+    if span.whole:
+        return trial.suggest_int(name, int(span.low), int(span.high), log=span.log)
+    return trial.suggest_float(name, float(span.low), float(span.high), log=span.log)
 
 
 def _watch(trial: optuna.Trial, epochs: int) -> Watch:
@@ -144,44 +251,20 @@ def _watch(trial: optuna.Trial, epochs: int) -> Watch:
     return watch
 
 
-def _study(journal: Path, name: str) -> optuna.Study:
-    """Open or create the study of this name; trials interrupted before are marked failed and repeated."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(journal))),
-        study_name=name,
-        pruner=optuna.pruners.MedianPruner(),
-        load_if_exists=True,
-    )
-    for interrupted in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        study.tell(interrupted.number, state=TrialState.FAIL)
-    return study
-
-
-def _trial_seed(seed: int, fold: int, done: int) -> int:
-    """Return the seed of the trial after `done` others."""
-    return int(np.random.SeedSequence([seed, fold, done]).generate_state(1)[0])
-
-
-def _distribution(span: Span) -> BaseDistribution:
-    """Convert a range to Optuna's distribution."""
-    if span.choices is not None:
-        return CategoricalDistribution(span.choices)
-    assert span.low is not None and span.high is not None
-    if span.whole:
-        return IntDistribution(int(span.low), int(span.high), log=span.log)
-    return FloatDistribution(float(span.low), float(span.high), log=span.log)
-
-
 def _write(
     study: optuna.Study, objective: Objective, model: Model, n_trials: int, narrowed: list[str], out: Path
 ) -> dict[str, Any]:
     """Write all trials and the best of them; return the latter."""
     trials = study.get_trials(deepcopy=False, states=DONE)[:n_trials]
-    metric, names = f"validation_{objective.metric}", list(trials[0].params)
-    table = pd.DataFrame([_row(number, trial, metric) for number, trial in enumerate(trials, start=1)])
-    table = table.reindex(columns=["trial", "state", "validation_loss", metric, *names, "reason"])
+    metric, names, rows = f"validation_{objective.metric}", list(trials[0].params), []
+    for number, trial in enumerate(trials, start=1):
+        facts = trial.user_attrs
+        row: dict[str, Any] = {"trial": number, "state": trial.state.name.lower(), "reason": facts.get("reason")}
+        if trial.state == TrialState.COMPLETE:
+            row |= {"validation_loss": trial.value, metric: facts["score"]}
+        rows.append(row | facts["values"])
+    columns = ["trial", "state", "validation_loss", metric, *names, "reason"]
+    table = pd.DataFrame(rows).reindex(columns=columns)
     write_table(table, out / "trials.tsv", TRIALS | {name: f"Value of {name}" for name in names})
     complete = table[table["state"] == "complete"]
     if complete.empty:
@@ -210,99 +293,3 @@ def _write(
     }
     write_json(facts, out / "best.json")
     return dict(read_json(out / "best.json"))
-
-
-def _row(number: int, trial: optuna.trial.FrozenTrial, metric: str) -> dict[str, Any]:
-    """Convert a trial to a row of ``trials.tsv``."""
-    attributes = trial.user_attrs
-    row: dict[str, Any] = {"trial": number, "state": trial.state.name.lower(), "reason": attributes.get("reason")}
-    if trial.state == TrialState.COMPLETE:
-        row |= {"validation_loss": trial.value, metric: attributes["score"]}
-    return row | attributes["values"]
-
-
-COLUMNS = {
-    "trial": "Candidate, from 1; the same values in every study. The first has the model's own",
-    "study": "Dataset and atlas",
-    "validation_loss": "Mean loss of the validation scans of the first fold; n/a: pruned",
-    "excess": "How much higher this loss is than the study's lowest, as a share of the latter",
-    "worst_excess": "Highest excess of the candidate over all studies, which is minimised; n/a: pruned in one of them",
-}
-
-
-def write_shared(studies: Mapping[str, Path], model: Model, out: Path) -> None:
-    """Write a model with the candidate whose loss is nearest to the lowest of each study, in the worst of them.
-
-    Parameters
-    ----------
-    studies : mapping
-        Name (dataset and atlas) to the folder written by `search_fold`; all tried the same
-        candidates.
-    model : Model
-        The model that was searched.
-    out : Path
-        ``<model>.yaml``; ``<model>_trials.tsv`` is written beside it.
-
-    Raises
-    ------
-    DataError
-        The studies tried different candidates.
-    ConfigError
-        No candidate was completed in all studies.
-    """
-    tables = {name: read_trials(folder / "trials.tsv").set_index("trial") for name, folder in studies.items()}
-    searched = list(next(iter(tables.values())).columns.drop(["state", "reason"]).drop(_measures(tables)))
-    _require_equal(tables, searched, studies)
-    losses = pd.DataFrame({name: table["validation_loss"].astype(float) for name, table in tables.items()})
-    excess = losses / losses.min() - 1
-    worst = excess.max(axis=1, skipna=False)
-    if worst.isna().all():
-        raise ConfigError(
-            f"no candidate of model '{model.name}' was completed in all studies: {', '.join(studies)}",
-            where=out,
-            hint="Raise 'search: n_trials', or narrow the ranges to what fits all datasets (config/search)",
-        )
-    chosen = int(worst.idxmin())
-    table = losses.stack(future_stack=True).rename("validation_loss").rename_axis(["trial", "study"]).reset_index()
-    table["excess"] = excess.stack(future_stack=True).to_numpy()
-    table["worst_excess"] = table["trial"].map(worst)
-    values = next(iter(tables.values()))[searched]
-    table = table.merge(values, left_on="trial", right_index=True)
-    write_table(table, trials_of(out), COLUMNS | {name: f"Value of {name}" for name in searched})
-    write_text(_text(model, studies, values.loc[chosen].to_dict(), excess.loc[chosen], chosen), out)
-
-
-def _measures(tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Return the columns of results."""
-    return [name for name in next(iter(tables.values())) if str(name).startswith("validation_")]
-
-
-def _require_equal(tables: Mapping[str, pd.DataFrame], searched: list[str], studies: Mapping[str, Path]) -> None:
-    """Refuse studies that did not try the same candidates."""
-    first, *others = tables
-    for name in others:
-        if not all(column in tables[name] for column in searched) or not tables[name][searched].equals(
-            tables[first][searched]
-        ):
-            raise DataError(
-                f"{first} and {name} tried different candidates",
-                where=studies[name] / "trials.tsv",
-                hint="Search all datasets with the same 'search' (scheme: shared; space, n_trials, seed)",
-            )
-
-
-def _text(model: Model, studies: Mapping[str, Path], values: dict[str, Any], excess: pd.Series, chosen: int) -> str:
-    """Compose the YAML file."""
-    title = model.shown
-    drawn = rounded({name: value for name, value in values.items() if pd.notna(value)})
-    keys = keys_with(model, "shared", settings_of(model, drawn))
-    about = read_json(next(iter(studies.values())) / "best.json")
-    lines = [
-        f"# {title} with one choice of hyper-parameters for all datasets and atlases searched so far, as in the paper.",
-        "# Chosen by the loss of the validation scans of the first fold; its test scans were not used. These scans are",
-        "# test scans of other folds, whose results are therefore slightly optimistic.",
-        f"# Candidate {chosen} of {about['n_trials']}, seed {about['seed']}. Loss above the study's lowest:",
-        *(f"#   {name}: {100 * excess[name]:.1f} %" for name in studies),
-        dump({"name": f"{model.name}_search_shared", "title": title, **keys}),
-    ]
-    return "\n".join(lines) + "\n"

@@ -108,7 +108,8 @@ def values_of(model: Model, spans: Mapping[str, Span]) -> dict[str, Any]:
         if name == "training.learning_rate":
             value: Any = highest_rate(model)
         else:
-            value = getattr(model.training, key) if group == "training" else _hyper(model, key)
+            own = group == "training"
+            value = getattr(model.training, key) if own else model.hyper.get(key, default_of(model.model, key, None))
         if span.choices is not None:
             if value in span.choices:
                 values[name] = value
@@ -174,8 +175,3 @@ def keys_with(model: Model, scheme: str, settings: FoldSettings) -> dict[str, An
         if kept := {key: value for key, value in own.items() if key not in settings.training}:
             of_dataset["training"] = kept
     return keys | {"searched": scheme}
-
-
-def _hyper(model: Model, key: str) -> Any:
-    """Return a hyper-parameter of the model, or its default."""
-    return model.hyper.get(key, default_of(model.model, key, None))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bolt.workflow.stage import Cost, stage
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bolt.config.study import Study
     from bolt.workflow.job import Job
 
@@ -81,7 +83,7 @@ def download(job: Job) -> None:
 )
 def template(job: Job) -> None:
     """Stage the template of the output space."""
-    from bolt.preprocess.quality.evidence import stage_ventricles
+    from bolt.preprocess.quality.compute import stage_ventricles
     from bolt.preprocess.templates import stage_template
 
     folder, config = job.layout.template, job.config
@@ -120,6 +122,48 @@ def _indexed(study: Study) -> list[Any]:
     ]
 
 
+def list_scans(study: Study, *, learns: bool, minimum_volumes: int) -> pd.DataFrame:
+    """List the scans of a dataset, and find out now what would fail hours later.
+
+    Parameters
+    ----------
+    study : Study
+    learns : bool
+        Whether models are trained, which need labels, covariates and folds.
+    minimum_volumes : int
+        As for `bolt.datasets.index`.
+
+    Returns
+    -------
+    DataFrame
+        `bolt.datasets.COLUMNS`, with the reason for each exclusion.
+
+    Raises
+    ------
+    BoltError
+        The dataset cannot be indexed; its usable scans are too few for the models or the folds.
+    """
+    from bolt.datasets import index
+    from bolt.datasets.participants import require_classes
+    from bolt.folds.splits import make_folds, strata
+    from bolt.models.suitability import check_covariate_values
+
+    scans = index(study.config, study.dataset, minimum_volumes)
+    usable = scans[scans.exclude_reason.isna()]
+    check_covariate_values(study.models.values(), usable)
+    if learns:  # too few subjects of a class are reported here, too
+        require_classes(usable, study.dataset, study.dataset.where)
+        make_folds(strata(usable, study.dataset), study.config.folds)
+    return scans
+
+
+def can_be_listed(study: Study) -> bool:
+    """Return whether the scans can be listed before a run downloads or simulates anything."""
+    dataset = study.dataset
+    simulated = dataset.source == "phantom" and (dataset.path / "dataset_description.json").is_file()
+    return simulated or dataset.source in ("bids", "fmriprep", "series", "bids_series")
+
+
 @stage(
     "List the scans of the dataset: scans.tsv.",
     options=_index_options,
@@ -138,15 +182,13 @@ def _indexed(study: Study) -> list[Any]:
     memory_mb=2000,
 )
 def index(job: Job) -> None:
-    """Write the scan table; find out now what would fail hours later."""
+    """Write the scan table."""
     import pandas as pd
 
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.published import write_cohort
     from bolt.datasets import COLUMNS, own_tables, subjects_table
     from bolt.io.files import write_table
-    from bolt.jobs.provenance import provenance_path
-    from bolt.workflow.scan_list import list_scans
     from bolt.workflow.watched import files_of
 
     dataset, layout = job.dataset, job.layout
@@ -166,4 +208,4 @@ def index(job: Job) -> None:
     tables = dict.fromkeys([subjects_table(dataset, job.config), *own_tables(dataset)])
     # images are hashed by the stages that read them; here the hash of their names, sizes and times
     present = [table for table in tables if table.is_file()]  # ready series without labels need no table of subjects
-    job.note(provenance_path(layout.scans), present, listing=files_of(dataset))
+    job.note(layout.scans, present, listing=files_of(dataset))

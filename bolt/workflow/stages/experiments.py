@@ -7,46 +7,44 @@ from typing import TYPE_CHECKING, Any
 from bolt.workflow.stage import Cost, stage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bolt.config import Experiment
-    from bolt.experiments.entries import Entry
+    from bolt.config.study import Study
     from bolt.workflow.job import Job
+
+
+def _captions(study: Study) -> list[str]:
+    from bolt.workflow.watched import templates
+
+    return templates()
 
 
 @stage(
     "Compute statistics and tables of an experiment over all datasets that have runs of it.",
     keys=("name",),
-    code=(
-        "bolt.report.experiments.experiment",
-        "bolt.report.experiments.complexity",
-        "bolt.report.experiments.spectra",
-        "bolt.report.experiments.landmarks",
-        "bolt.report.pages.paper_figures",
-    ),
+    code=("bolt.experiments.tables", "bolt.experiments.measured", "bolt.experiments.explained"),
     jobs=lambda plan: len(plan.experiment_kinds),
+    settings=_captions,
     cost=Cost(30, 0.05, phantom=20),
     memory_mb=4000,
 )
 def experiment(job: Job) -> None:
     """Write the tables and the figure of an experiment."""
     from bolt.config.study import Study
-    from bolt.experiments.entries import all_entries, configurations, with_first_looks
+    from bolt.experiments.entries import EXPLAINED_BY, all_entries, configurations, with_first_looks
+    from bolt.experiments.explained import write_brain_maps, write_landmark_experiment, write_task_timing
+    from bolt.experiments.measured import write_complexity, write_spectra
+    from bolt.experiments.tables import write_experiment
     from bolt.io.errors import DataError
     from bolt.jobs.provenance import provenance_path
-    from bolt.report.experiments.complexity import write_complexity
-    from bolt.report.experiments.experiment import write_experiment
-    from bolt.report.experiments.landmarks import write_landmark_experiment
-    from bolt.report.experiments.spectra import write_spectra
-    from bolt.report.pages.paper_figures import write_brain_maps, write_task_timing
 
     experiment, out = _experiment(job), job.layout.paper
     results, present = job.config.paths.results, job.config.dataset_name
-    entries: list[Entry] = []
     if experiment.kind == "complexity":
         write_complexity(experiment, out)
+        read = sorted((out / experiment.name).glob("*.tsv"))
     elif experiment.kind == "spectra":
         write_spectra(experiment, list(configurations(results, present)), out)
+        read = sorted(results.glob(f"*/spectra/{experiment.name}/*/*.tsv"))
     else:
         entries = all_entries(experiment, results, present)
         if not entries:
@@ -65,21 +63,12 @@ def experiment(job: Job) -> None:
         else:
             write = write_landmark_experiment if experiment.kind == "landmarks" else write_experiment
             write(experiment, entries, out)
-    job.note(provenance_path(job.layout.experiment(experiment.name)), [_read_by(job, experiment, entries)])
-
-
-def _read_by(job: Job, experiment: Experiment, entries: list[Entry]) -> list[Path]:
-    """Return the files that the table of an experiment was made of."""
-    if experiment.kind == "complexity":
-        return sorted((job.layout.paper / experiment.name).glob("*.tsv"))
-    if experiment.kind == "spectra":
-        return sorted(job.config.paths.results.glob(f"*/spectra/{experiment.name}/*/*.tsv"))
-    if experiment.explains is not None:
-        from bolt.experiments.entries import EXPLAINED_BY
-
-        name = EXPLAINED_BY[experiment.kind]
-        return [folder / name for entry in entries for folder in entry.explanations]
-    return [file for entry in entries for run in entry.folders for file in run.glob("fold-*/predictions.tsv")]
+        if experiment.explains is not None:
+            read = [folder / EXPLAINED_BY[experiment.kind] for entry in entries for folder in entry.explanations]
+        else:
+            runs = [run for entry in entries for run in entry.folders]
+            read = [file for run in runs for file in run.glob("fold-*/predictions.tsv")]
+    job.note(provenance_path(job.layout.experiment(experiment.name)), [read])
 
 
 def _experiment(job: Job, kind: str | None = None) -> Experiment:
@@ -135,17 +124,17 @@ def complexity(job: Job) -> None:
     "Compute power spectra of the ROI series of all scans.",
     rules=("take_spectra",),
     keys=("name", "atlas"),
-    code=("bolt.series.spectra",),
+    code=("bolt.experiments.spectra",),
     jobs=lambda plan: plan.experiment_kinds.count("spectra") * plan.n_atlases,
     cost=Cost(5, 0.03, phantom=5),
     memory_mb=4000,
 )
 def spectra(job: Job) -> None:
     """Write power spectra and the power in bands."""
+    from bolt.experiments.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
     from bolt.io.files import write_table
     from bolt.jobs.provenance import provenance_path
     from bolt.series.cache import SeriesCache
-    from bolt.series.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
 
     experiment, atlas, layout = _experiment(job, "spectra"), job.options.atlas, job.layout
     settings: Any = experiment.spectra

@@ -20,14 +20,6 @@ TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
 """Keys of `explain` that only the time course of tasks is read from."""
 
 
-def of_classes(job: Job) -> None:
-    """Refuse datasets whose label is a number: landmarks, regions and their checks are of classes."""
-    from bolt.io.errors import DataError
-
-    if job.dataset.classes is None:
-        raise DataError(f"'{job.stage}' needs classes, but the label of this dataset is a number")
-
-
 def folds_with_importance(job: Job) -> list[int]:
     """Return the folds of the run that have importance weights."""
     from bolt.explain.weights import explained_folds
@@ -40,7 +32,7 @@ def folds_with_importance(job: Job) -> list[int]:
     command="explain-fold",
     rules=("explain_fold",),
     keys=OF_FOLD,
-    code=("bolt.explain.importance", "bolt.explain.trust.sanity"),
+    code=("bolt.explain.importance",),
     settings=lambda study: [study.config.device, study.config.explain.gradient],
     jobs=lambda plan: plan.n_weighed_folds,
     cost=Cost(5, 0.2, phantom=3),
@@ -51,10 +43,8 @@ def folds_with_importance(job: Job) -> list[int]:
 )
 def explain(job: Job) -> None:
     """Write the importance weights of every scan of a fold; of tasks, also under untrained models."""
-    from bolt.explain.importance import explain_fold
-    from bolt.explain.trust.sanity import explain_untrained
+    from bolt.explain.importance import explain_fold, explain_untrained
     from bolt.explain.weights import IMPORTANCE_FILES, UNTRAINED
-    from bolt.series.cache import SeriesCache
 
     options = job.options
     folder, cache = job.run.fold(options.fold), job.run.cache
@@ -67,9 +57,9 @@ def explain(job: Job) -> None:
 
     def work() -> None:
         how = job.config.device, job.config.explain.gradient
-        explain_fold(SeriesCache(cache), folder, *how)
+        explain_fold(job.series_cache(), folder, *how)
         if job.dataset.has_tasks:
-            explain_untrained(SeriesCache(cache), folder, *how)
+            explain_untrained(job.series_cache(), folder, *how)
 
     outcome.run(work)
 
@@ -93,7 +83,6 @@ def explain_inner(job: Job) -> None:
     from bolt.io.files import read_json
     from bolt.io.integrity import require_outputs
     from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
     folder, cache = job.run.inner(job.options.fold), job.run.cache
     inner = range(job.config.explain.inner_folds)
@@ -108,7 +97,7 @@ def explain_inner(job: Job) -> None:
     outcome.depends_on((failed or statuses)[0])
     outcome.empty = [folder / name for name in IMPORTANCE_FILES]
     how = job.config.device, job.config.explain.gradient
-    outcome.run(lambda: explain_inner(SeriesCache(cache), folder, inner, *how))
+    outcome.run(lambda: explain_inner(job.series_cache(), folder, inner, *how))
 
 
 @stage(
@@ -124,21 +113,18 @@ def explain_inner(job: Job) -> None:
 )
 def landmarks(job: Job) -> None:
     """Write the landmark regressions of a run."""
-    from bolt.explain.landmarks import OUTPUTS, write_landmarks
+    from bolt.explain.landmarks import OUTPUTS, landmark_regression, write_landmarks
     from bolt.explain.weights import CONTROLS_FILE
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
-    of_classes(job)
+    classes = job.require_classes()
     run, settings, done = job.run, job.config.explain, folds_with_importance(job)
 
     def work() -> None:
-        write_landmarks(
-            SeriesCache(run.cache),
+        found = landmark_regression(
+            job.series_cache(),
             run.folder,
             done,
-            job.dataset.classes or [],
-            run.explanation,
+            classes,
             tokens=settings.tokens,
             random_draws=settings.random_draws,
             offsets=settings.subset_offsets,
@@ -146,11 +132,12 @@ def landmarks(job: Job) -> None:
             inner=settings.inner_folds > 0,
             seed=job.options.seed,
         )
+        write_landmarks(found, run.explanation)
 
     outputs = [run.explanation / name for name in OUTPUTS]
     job.of_folds(done, outputs, work)
     controls = [run.fold(fold) / CONTROLS_FILE for fold in done]
-    job.note(provenance_path(outputs[0]), [*job.importance_files(done), controls], seed=job.options.seed)
+    job.note(outputs[0], [*job.importance_files(done), controls], seed=job.options.seed)
 
 
 def _region_settings(study: Study) -> list[Any]:
@@ -176,13 +163,11 @@ def regions(job: Job) -> None:
     from bolt.io.errors import BoltError
     from bolt.io.files import holds_something
     from bolt.io.integrity import require_outputs
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
-    of_classes(job)
+    classes = job.require_classes()
     require_outputs(job.run.explanation / "landmarks_provenance.json")
     out, settings, atlas_name = job.run.explanation, job.config.explain, job.options.atlas
-    cache = SeriesCache(job.run.cache)
+    cache = job.series_cache()
     try:
         atlas = job.atlas(atlas_name)
         image, space = atlas.image, atlas.spaces[0]
@@ -192,16 +177,13 @@ def regions(job: Job) -> None:
         log.warning("no brain maps: %s", error)  # ready series need no atlas image
         image, space = None, ""
     coefficients, controls = out / "coefficients.npy", out / "coefficients_controls.npy"
-    keys: dict[str, Any] = {"fraction": settings.top_rois, "odds_ratio": settings.odds_ratio}
-    job.of_folds(
-        [coefficients] if holds_something(coefficients) else [],
-        [out / "roi_weights.tsv"],
-        lambda: write_regions(
-            coefficients, cache.rois, job.dataset.classes or [], image, out, atlas=atlas_name, space=space, **keys
-        ),
-    )
+    keys: dict[str, Any] = {"atlas": atlas_name, "space": space}
+    keys |= {"fraction": settings.top_rois, "odds_ratio": settings.odds_ratio}
+    done = [coefficients] if holds_something(coefficients) else []
+    outputs = [out / "roi_weights.tsv"]
+    job.of_folds(done, outputs, lambda: write_regions(coefficients, cache.rois, classes, image, out, **keys))
     inputs = [cache.folder / "manifest.json", coefficients, controls]
-    job.note(provenance_path(out / "roi_weights.tsv"), inputs, seed=job.options.seed)
+    job.note(outputs[0], inputs, seed=job.options.seed)
 
 
 @stage(
@@ -215,17 +197,14 @@ def regions(job: Job) -> None:
 def connections(job: Job) -> None:
     """Write which connections a run's predictions follow."""
     from bolt.explain.connections import OUTPUTS, usable_folds, write_connections
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
-    of_classes(job)
+    classes = job.require_classes()
     run, out = job.run, job.run.explanation
     done = usable_folds(run.folder, job.folds)
     outputs = [out / name for name in OUTPUTS]
-    classes = job.dataset.classes or []
-    job.of_folds(done, outputs, lambda: write_connections(SeriesCache(run.cache), run.folder, done, classes, out))
+    job.of_folds(done, outputs, lambda: write_connections(job.series_cache(), run.folder, done, classes, out))
     predictions = [run.fold(fold) / "predictions.tsv" for fold in done]
-    job.note(provenance_path(outputs[0]), [run.cache / "manifest.json", predictions], seed=job.options.seed)
+    job.note(outputs[0], [run.cache / "manifest.json", predictions], seed=job.options.seed)
 
 
 @stage(
@@ -242,8 +221,6 @@ def tasks(job: Job) -> None:
     from bolt.explain.tasks import write_tasks
     from bolt.explain.weights import UNTRAINED
     from bolt.io.series_files import kept_volumes
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
     run, done = job.run, folds_with_importance(job)
     out = run.explanation / "tasks.tsv"
@@ -251,9 +228,7 @@ def tasks(job: Job) -> None:
     def kept(scan: str, rows: int) -> Any:
         return kept_volumes(job.layout.series_file(scan, run.atlas, run.variant), rows)
 
-    def work() -> None:
-        write_tasks(SeriesCache(run.cache), run.folder, done, out.parent, job.config.explain, kept)
-
-    job.of_folds(done, [out], work)
+    where = run.folder, done, out.parent
+    job.of_folds(done, [out], lambda: write_tasks(job.series_cache(), *where, job.config.explain, kept))
     untrained = [run.fold(fold) / f"{UNTRAINED}.{kind}" for fold in done for kind in ("npy", "tsv")]
-    job.note(provenance_path(out), [*job.importance_files(done), untrained], seed=job.options.seed)
+    job.note(out, [*job.importance_files(done), untrained], seed=job.options.seed)

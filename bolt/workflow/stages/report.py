@@ -49,11 +49,10 @@ def _require_results(job: Job) -> None:
 )
 def truth(job: Job) -> None:
     """Write the truth table."""
-    from bolt.jobs.provenance import provenance_path
     from bolt.truth.table import write_truth_table
 
     write_truth_table(job.study)
-    job.note(provenance_path(job.layout.tables / "truth.tsv"), _results(job, "metrics.tsv", "roi_weights.tsv"))
+    job.note(job.layout.tables / "truth.tsv", _results(job, "metrics.tsv", "roi_weights.tsv"))
 
 
 def _explanation_settings(study: Study) -> list[Any]:
@@ -72,12 +71,11 @@ def _explanation_settings(study: Study) -> list[Any]:
 )
 def explanation(job: Job) -> None:
     """Write the pages of the explanation of all runs."""
-    from bolt.jobs.provenance import provenance_path
     from bolt.report.pages.explanation import write_explanation
 
     _require_results(job)
     write_explanation(job.study)
-    job.note(provenance_path(job.layout.explanation_page), _results(job, *EXPLAINED, "metrics.tsv"))
+    job.note(job.layout.explanation_page, _results(job, *EXPLAINED, "metrics.tsv"))
 
 
 def _report_settings(study: Study) -> list[Any]:
@@ -105,7 +103,6 @@ def report(job: Job) -> None:
     """Write the report."""
     from bolt.cohort.published import write_cohort
     from bolt.io.files import read_table
-    from bolt.jobs.provenance import provenance_path
     from bolt.report.archive import zip_report
     from bolt.report.pages.report import write_report
 
@@ -120,7 +117,7 @@ def report(job: Job) -> None:
     write_report(job.study)
     tables = [layout.scans, layout.folds, layout.exclusions, layout.quality, layout.tables / "truth.tsv"]
     present = [path for path in (*tables, layout.explanation_page, layout.trust_page) if path.is_file()]
-    job.note(provenance_path(layout.report), [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
+    job.note(layout.report, [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
 
 
 @stage("Sum what the jobs of all datasets cost: time and memory. Every run ends with it.", rules=())

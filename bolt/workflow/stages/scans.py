@@ -45,8 +45,7 @@ def _registrations(study: Study) -> list[Registration]:
 )
 def anatomical(job: Job) -> None:
     """Preprocess the T1w image of a subject or session."""
-    from bolt.config.derivatives import T1W_PICTURES, remove_outputs
-    from bolt.config.layout import folder_of, prefix_of
+    from bolt.config.layout import T1W_PICTURES, folder_of, prefix_of, remove_outputs
     from bolt.datasets import t1w_images
     from bolt.preprocess.anatomical.workflow import preprocess_anatomical
     from bolt.preprocess.sidecars import describe_dataset
@@ -93,8 +92,7 @@ def anatomical(job: Job) -> None:
 )
 def functional(job: Job) -> None:
     """Preprocess the BOLD image of a scan."""
-    from bolt.config.derivatives import SCAN_PICTURES, remove_outputs
-    from bolt.config.layout import folder_of, prefix_of
+    from bolt.config.layout import SCAN_PICTURES, folder_of, prefix_of, remove_outputs
     from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
     from bolt.preprocess.sidecars import sidecar_of
 
@@ -176,8 +174,9 @@ def parcellate(job: Job) -> None:
     denoise = load_denoise(job.config.denoise)
     raw = scan.kind == "raw"
     bold = layout.bold(scan.scan_id) if raw else Path(scan.bold)
-    mask = layout.mask(scan.scan_id) if raw else _path(scan["mask"])
-    confounds = layout.confounds(scan.scan_id) if raw else _path(scan.confounds)
+    given = {name: Path(scan[name]) for name in ("mask", "confounds") if isinstance(scan[name], str)}
+    mask = layout.mask(scan.scan_id) if raw else given.get("mask")
+    confounds = layout.confounds(scan.scan_id) if raw else given.get("confounds")
 
     def work() -> None:
         atlases = [job.atlas(name) for name in job.config.atlas_places]
@@ -210,8 +209,7 @@ def parcellate(job: Job) -> None:
 
 def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise: Denoise) -> dict[str, Any]:
     """Average a raw scan in its own voxels, to which the atlases are carried."""
-    from bolt.config.derivatives import anatomical_names
-    from bolt.config.layout import folder_of, prefix_of
+    from bolt.config.layout import anatomical_names, folder_of, prefix_of
     from bolt.preprocess.functional.workflow import functional_names
     from bolt.series.native_space import Transforms, parcellate_native
 
@@ -246,7 +244,6 @@ def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise:
 def quality(job: Job) -> None:
     """Judge every scan by the configured cut-offs."""
     from bolt.cohort.quality import gather_quality
-    from bolt.jobs.provenance import provenance_path
 
     layout = job.layout
     table = gather_quality(job.scans(), job.config, layout)
@@ -254,7 +251,7 @@ def quality(job: Job) -> None:
     statuses = [layout.series_status(scan) for scan in table.scan_id]
     measures = sorted(layout.derivatives.glob("sub-*/**/*desc-quality.json"))
     ratings = job.config.quality.ratings
-    job.note(provenance_path(layout.quality), [layout.scans, statuses, measures, [ratings] if ratings else []])
+    job.note(layout.quality, [layout.scans, statuses, measures, [ratings] if ratings else []])
 
 
 def _pages_settings(study: Study) -> list[Any]:
@@ -272,7 +269,6 @@ def _pages_settings(study: Study) -> list[Any]:
 )
 def quality_pages(job: Job) -> None:
     """Write the pages that show the quality of images."""
-    from bolt.jobs.provenance import provenance_path
     from bolt.preprocess.sidecars import write_bidsignore
     from bolt.report.pages.quality import write_quality
     from bolt.report.pages.subjects import write_subjects
@@ -282,8 +278,4 @@ def quality_pages(job: Job) -> None:
     write_subjects(job.study)
     if (layout.derivatives / "dataset_description.json").is_file():
         write_bidsignore(layout.derivatives)  # now that it is known which subjects failed
-    job.note(provenance_path(layout.quality_page), [layout.quality])
-
-
-def _path(value: object) -> Path | None:
-    return Path(value) if isinstance(value, str) else None
+    job.note(layout.quality_page, [layout.quality])

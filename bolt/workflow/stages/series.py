@@ -85,9 +85,9 @@ def exclusions(job: Job) -> None:
 
     from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS
     from bolt.io.files import read_table, write_table
-    from bolt.jobs.provenance import provenance_path
 
-    layout, caches = job.layout, _caches(job)
+    layout = job.layout
+    caches = [layout.cache(atlas) for atlas in job.config.atlas_places]
 
     def gathered(name: str, text: tuple[str, ...]) -> pd.DataFrame:
         tables = pd.concat([read_table(cache / name, text=text) for cache in caches])
@@ -96,24 +96,19 @@ def exclusions(job: Job) -> None:
     excluded = gathered("exclusions.tsv", ("scan_id",))
     job.refuse_bad(excluded)
     warnings = gathered("warnings.tsv", tuple(WARNING_COLUMNS))
-    if job.config.folds.duplicates != "refuse":
-        copies, about_copies = _copies(job, excluded)
+    if job.config.folds.duplicates != "refuse":  # copies are excluded, or grouped with a warning
+        from bolt.folds.duplicates import handle_copies
+
+        scans, dataset = job.scans(), job.dataset
+        usable = scans[~scans["scan_id"].isin(excluded["scan_id"])]
+        numbers = dataset.label is not None and dataset.classes is None
+        copies, about_copies = handle_copies(usable, cached_contents(job), job.config.folds.duplicates, numbers)
         excluded = pd.concat([excluded, copies]).sort_values(["scan_id", "stage"])
         warnings = pd.concat([warnings[~warnings["scan_id"].isin(copies["scan_id"])], about_copies])
         warnings = warnings.sort_values(["scan_id", "stage"])
     write_table(warnings, layout.warnings, WARNING_COLUMNS)
     write_table(excluded, layout.exclusions, EXCLUSION_COLUMNS)
-    job.note(provenance_path(layout.exclusions), [cache / "exclusions.tsv" for cache in caches])
-
-
-def _copies(job: Job, excluded: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return exclusions of copies, and warnings about included ones, as `folds: duplicates` asks for."""
-    from bolt.folds.duplicates import handle_copies
-
-    scans, dataset = job.scans(), job.dataset
-    usable = scans[~scans["scan_id"].isin(excluded["scan_id"])]
-    numbers = dataset.label is not None and dataset.classes is None
-    return handle_copies(usable, _contents(job), job.config.folds.duplicates, numbers)
+    job.note(layout.exclusions, [cache / "exclusions.tsv" for cache in caches])
 
 
 @stage(
@@ -127,36 +122,38 @@ def folds(job: Job) -> None:
     from bolt.datasets.participants import require_classes
     from bolt.folds.splits import FOLD_COLUMNS, make_folds, strata
     from bolt.io.files import read_table, write_table
-    from bolt.jobs.provenance import provenance_path
 
-    layout, settings, caches = job.layout, job.config.folds, _caches(job)
-    scans = job.scans()
+    layout, settings, scans = job.layout, job.config.folds, job.scans()
     excluded = read_table(layout.exclusions, text=("scan_id",))
     usable = scans[~scans.scan_id.isin(excluded.scan_id)]
     require_classes(usable, job.dataset, layout.scans)
     usable = strata(usable, job.dataset)
-    write_table(make_folds(usable, settings, _contents(job)), layout.folds, FOLD_COLUMNS)
-    read = [layout.scans, layout.exclusions, *(cache / "manifest.json" for cache in caches)]
-    job.note(provenance_path(layout.folds), read, seed=settings.seed)
+    write_table(make_folds(usable, settings, cached_contents(job)), layout.folds, FOLD_COLUMNS)
+    manifests = [layout.cache(atlas) / "manifest.json" for atlas in job.config.atlas_places]
+    read = [layout.scans, layout.exclusions, *manifests]
+    job.note(layout.folds, read, seed=settings.seed)
 
 
-def _contents(job: Job) -> dict[str, pd.Series]:
+def cached_contents(job: Job) -> dict[str, pd.Series]:
     """Name the content of each scan in the cache of each atlas."""
     from bolt.folds.check import series_contents
     from bolt.series.cache import SeriesCache
 
-    return {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in _caches(job)}
+    caches = [job.layout.cache(atlas) for atlas in job.config.atlas_places]
+    return {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
 
 
-def _caches(job: Job) -> list[Path]:
-    return [job.layout.cache(atlas) for atlas in job.config.atlas_places]
+def _atlas_files(study: Study) -> list[str]:
+    from bolt.workflow.watched import atlas_files
+
+    return atlas_files(study.config)
 
 
 @stage(
     "Pack the phantom's true series, for the demo's oracle.",
     keys=("atlas",),
     code=("bolt.truth.table",),
-    settings=lambda study: _atlas_files(study),
+    settings=_atlas_files,
     jobs=lambda plan: plan.n_atlases if plan.truth else 0,
 )
 def oracle_cache(job: Job) -> None:
@@ -169,9 +166,3 @@ def oracle_cache(job: Job) -> None:
     truth = layout.truth(job.dataset.path)
     inputs: Inputs = [layout.cache(atlas) / "index.tsv", sorted(truth.rglob("*.npy"))]
     job.note(layout.cache(atlas, ORACLE) / "provenance.json", inputs)
-
-
-def _atlas_files(study: Study) -> list[str]:
-    from bolt.workflow.watched import atlas_files
-
-    return atlas_files(study.config)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
-from bolt.workflow.stages.series import NOT_OF_FOLDS
+from bolt.workflow.stages.series import NOT_OF_FOLDS, cached_contents
 
 if TYPE_CHECKING:
     from bolt.config import Model
@@ -109,7 +109,6 @@ def _watched(job: Job, training: Training) -> AbstractContextManager[Watch]:
 def evaluate(job: Job) -> None:
     """Write the metrics of a run."""
     from bolt.evaluate.metrics import fold_predictions, write_metrics
-    from bolt.jobs.provenance import provenance_path
     from bolt.models.registry import fitted_at_once
     from bolt.training.outputs import Training
 
@@ -123,7 +122,7 @@ def evaluate(job: Job) -> None:
             repeated = permuted_aucs(job.run.cache, job.layout.folds, job.model, job.dataset, trainings, n)
     write_metrics(folder, job.dataset.classes, job.folds, folder, repeated, outer=job.config.folds.outer)
     predictions = [job.run.fold(fold) / "predictions.tsv" for fold in job.folds]
-    job.note(provenance_path(folder / "metrics.tsv"), predictions, seed=job.options.seed)
+    job.note(folder / "metrics.tsv", predictions, seed=job.options.seed)
 
 
 @stage(
@@ -137,22 +136,20 @@ def evaluate(job: Job) -> None:
 )
 def inner_folds(job: Job) -> None:
     """Write the inner folds of every outer fold."""
-    from bolt.folds.check import series_contents
     from bolt.folds.inner import make_inner_folds
     from bolt.folds.splits import FOLD_COLUMNS, strata
     from bolt.io.files import read_table, write_table
-    from bolt.series.cache import SeriesCache
 
     layout, settings, n_inner = job.layout, job.config.folds, job.config.explain.inner_folds
     folds = read_table(layout.folds, text=("scan_id", "subject", "group"))
     scans = job.scans()
     scans = strata(scans[scans["scan_id"].isin(folds["scan_id"])], job.dataset)
-    caches = [layout.cache(atlas) for atlas in job.config.atlas_places]
-    contents = {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
+    contents = cached_contents(job)
     for fold in sorted(folds["fold"].unique()):
         table = make_inner_folds(folds, scans, fold, settings, n_inner, contents)
         write_table(table, layout.inner_folds(fold), FOLD_COLUMNS)
-    inputs = [layout.folds, layout.scans, *(cache / "manifest.json" for cache in caches)]
+    manifests = [layout.cache(atlas) / "manifest.json" for atlas in job.config.atlas_places]
+    inputs = [layout.folds, layout.scans, *manifests]
     job.note(layout.inner_folds(0).with_name("provenance.json"), inputs, seed=settings.seed)
 
 
@@ -209,7 +206,7 @@ def _search_settings(study: Study) -> list[Any]:
     rules=("search_fold", "choose"),
     keys=("atlas", "model"),
     options=_search_options,
-    code=("bolt.training.tuning.search", "bolt.training.tuning.objective"),
+    code=("bolt.training.tuning.search", "bolt.training.tuning.choice"),
     settings=_search_settings,
     jobs={"search_fold": lambda plan: plan.n_searches, "choose": lambda plan: plan.n_choices},
     cost={"search_fold": Cost(10, phantom=10), "choose": Cost(3, phantom=3)},
@@ -221,10 +218,8 @@ def search(job: Job) -> None:
     """Search on one fold; or, without one, on all that a scheme needs, and write what they chose."""
     from bolt.config import load_space, schema_line
     from bolt.io.files import write_text
-    from bolt.jobs.provenance import provenance_path
     from bolt.training.tuning.choice import write_choice
-    from bolt.training.tuning.objective import Objective
-    from bolt.training.tuning.search import search_fold
+    from bolt.training.tuning.search import Objective, search_fold
     from bolt.training.tuning.space import check_search
 
     options, layout, settings = job.options, job.layout, job.config.search
@@ -247,13 +242,13 @@ def search(job: Job) -> None:
         choice = layout.choice(options.atlas, options.scheme, model.name)
         write_choice(studies, _searched(job), options.scheme, choice)
         write_text(schema_line("model", choice) + choice.read_text(encoding="utf-8"), choice)
-        job.note(provenance_path(choice), [study / "best.json" for study in studies.values()], seed=settings.seed)
+        job.note(choice, [study / "best.json" for study in studies.values()], seed=settings.seed)
 
 
 @stage(
     "Choose hyper-parameters for all datasets and atlases that were searched (scheme: shared).",
     keys=("model",),
-    code=("bolt.training.tuning.search",),
+    code=("bolt.training.tuning.choice",),
     settings=lambda study: study.config.search.model_dump(exclude={"models", "use"}),
     jobs=lambda plan: plan.n_shared_choices,
     cost=Cost(3, phantom=3),
@@ -264,8 +259,7 @@ def choose_shared(job: Job) -> None:
     from bolt.config.study import Study
     from bolt.experiments.entries import configurations
     from bolt.io.files import write_text
-    from bolt.jobs.provenance import provenance_path
-    from bolt.training.tuning.search import write_shared
+    from bolt.training.tuning.choice import write_shared
 
     model, studies = _searched(job), {}
     for config in configurations(job.config.paths.results, job.config.dataset_name):
@@ -277,7 +271,7 @@ def choose_shared(job: Job) -> None:
     choice = job.layout.shared_choice(model.name)
     write_shared(studies, model, choice)
     write_text(schema_line("model", choice) + choice.read_text(encoding="utf-8"), choice)
-    job.note(provenance_path(choice), [study / "trials.tsv" for study in studies.values()])
+    job.note(choice, [study / "trials.tsv" for study in studies.values()])
 
 
 def _searched(job: Job) -> Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
-from bolt.workflow.stages.explanation import folds_with_importance, of_classes
+from bolt.workflow.stages.explanation import folds_with_importance
 from bolt.workflow.stages.training import training_settings
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def train_permuted(job: Job) -> None:
     """Train one fold of a run on permuted labels."""
     from bolt.explain.trust.permuted import train_permuted
 
-    of_classes(job)
+    job.require_classes()
     folder, options = job.run.permuted, job.options
     fold = job.config.explain.sanity.fold_of(job.folds)
     inputs = [job.run.cache / "manifest.json", job.layout.folds]
@@ -52,7 +52,7 @@ def train_again(job: Job) -> None:
     """Train one fold of a run again with the next seed."""
     from bolt.training.trainers import train_fold
 
-    of_classes(job)
+    job.require_classes()
     folder, options, (cache, folds) = job.run.retrained, job.options, (job.run.cache, job.layout.folds)
     fold = job.config.explain.sanity.fold_of(job.folds)
     place = {"fold": fold, "seed": options.seed + 1}
@@ -81,19 +81,13 @@ def train_again(job: Job) -> None:
 def sanity(job: Job) -> None:
     """Write the sanity checks of a run's importance."""
     from bolt.explain.trust.sanity import write_sanity
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
-    of_classes(job)
+    job.require_classes()
     run, settings, done = job.run, job.config.explain.sanity, folds_with_importance(job)
     out, retrained = run.explanation / "sanity.tsv", run.trained_again(job.folds, job.config.seeds)
-
-    def work() -> None:
-        how = job.config.device, retrained, job.config.explain.gradient
-        write_sanity(SeriesCache(run.cache), run, done, settings, *how)
-
-    job.of_folds(done, [out], work)
-    job.note(provenance_path(out), job.importance_files(done), seed=job.options.seed)
+    how = job.config.device, retrained, job.config.explain.gradient
+    job.of_folds(done, [out], lambda: write_sanity(job.series_cache(), run, done, settings, *how))
+    job.note(out, job.importance_files(done), seed=job.options.seed)
 
 
 @stage(
@@ -111,7 +105,6 @@ def sanity(job: Job) -> None:
 def faithfulness_fold(job: Job) -> None:
     """Write the deletion and insertion curves of a fold."""
     from bolt.explain.trust.perturb import perturb_fold
-    from bolt.series.cache import SeriesCache
 
     options, cache, folder = job.options, job.run.cache, job.run.fold(job.options.fold)
     inputs = [cache / "manifest.json", folder / "checkpoint.safetensors", folder / "importance.npy"]
@@ -121,7 +114,7 @@ def faithfulness_fold(job: Job) -> None:
     outcome.depends_on(folder / "explain_status.json")
     outcome.empty = [folder / "faithfulness_curves.npy", curves]
     settings, device = job.config.explain.faithfulness, job.config.device
-    outcome.run(lambda: perturb_fold(SeriesCache(cache), folder, settings, seed=options.seed, device=device))
+    outcome.run(lambda: perturb_fold(job.series_cache(), folder, settings, seed=options.seed, device=device))
 
 
 @stage(
@@ -135,14 +128,13 @@ def faithfulness_fold(job: Job) -> None:
 def faithfulness(job: Job) -> None:
     """Write the faithfulness of a run's importance, over folds."""
     from bolt.explain.trust.faithfulness import finished_folds, write_faithfulness
-    from bolt.jobs.provenance import provenance_path
 
-    of_classes(job)
+    job.require_classes()
     run, done = job.run, finished_folds(job.run.folder, job.folds)
     outputs = [run.explanation / name for name in ("faithfulness.tsv", "faithfulness_areas.tsv")]
     job.of_folds(done, outputs, lambda: write_faithfulness(run, job.folds))
     curves = [run.fold(fold) / "faithfulness_curves.npy" for fold in done]
-    job.note(provenance_path(outputs[0]), curves, seed=job.options.seed)
+    job.note(outputs[0], curves, seed=job.options.seed)
 
 
 @stage(
@@ -157,15 +149,13 @@ def faithfulness(job: Job) -> None:
 def stability(job: Job) -> None:
     """Write the agreement of a run's maps over folds and seeds."""
     from bolt.explain.trust.stability import write_stability
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
-    of_classes(job)
+    classes = job.require_classes()
     run, folds, explain = job.run, job.folds, job.config.explain
     seeds = {*job.config.seeds, job.options.seed}
     done, out = folds_with_importance(job), run.explanation / "stability.tsv"
-    classes, permutations = job.dataset.classes or [], explain.agreement.permutations
-    facts: dict[str, Any] = {"fraction": explain.top_rois, "tokens": explain.tokens, "permutations": permutations}
-    job.of_folds(done, [out], lambda: write_stability(SeriesCache(run.cache), run, seeds, folds, classes, **facts))
+    facts: dict[str, Any] = {"fraction": explain.top_rois, "tokens": explain.tokens}
+    facts["permutations"] = explain.agreement.permutations
+    job.of_folds(done, [out], lambda: write_stability(job.series_cache(), run, seeds, folds, classes, **facts))
     maps = sorted(run.with_seed(seed).explanation / "coefficients.npy" for seed in seeds)
-    job.note(provenance_path(out), [*job.importance_files(done), *maps], seed=job.options.seed)
+    job.note(out, [*job.importance_files(done), *maps], seed=job.options.seed)

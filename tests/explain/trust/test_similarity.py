@@ -1,14 +1,16 @@
-"""Rank correlation of importance curves once position is taken away."""
+"""Importance curves once position is taken away: rank correlations, intervals, and the division by untrained models."""
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from bolt.explain.trust.similarity import (
+    LEAST,
     contrast_and_interval,
     correlations,
     mean_and_interval,
     ranked,
+    relative_to_untrained,
     without_position,
 )
 
@@ -107,3 +109,27 @@ def test_the_contrast_is_with_the_size_of_the_other_mean_and_paired():
     assert contrast_and_interval(control + 2, scan + 2, names) == pytest.approx((0.5, 0.5, 0.5))
     half = np.where(np.arange(40) < 19, control, np.nan)
     assert np.isnan(contrast_and_interval(half, check, names)).all()
+
+
+def at_the_ends(n):
+    """Importance under any model, which falls at both ends."""
+    return 1 - 0.6 * np.exp(-np.arange(n) / 6) - 0.6 * np.exp(-np.arange(n)[::-1] / 6)
+
+
+def test_the_shape_that_all_models_give_is_divided_out_at_every_length():
+    lengths = [60, 60, 60, 60, 60, 64, 80]
+    effect = [1 + 0.5 * (np.arange(n) == 30) for n in lengths]
+    weights = [5 * at_the_ends(n) * own for n, own in zip(lengths, effect, strict=True)]
+    relative, expected = relative_to_untrained(weights, [2 * at_the_ends(n) for n in lengths])
+    for curve, own, usual in zip(relative, effect, expected, strict=True):
+        np.testing.assert_allclose(curve, own / own.mean(), rtol=0.02)
+        assert usual.mean() == pytest.approx(1, abs=0.05)
+
+
+def test_volumes_that_hardly_a_window_has_are_ignored_and_a_single_scan_has_its_own_shape():
+    untrained = at_the_ends(50)
+    untrained[-3:] = [0, 0.01, LEAST * untrained.mean() / 2]
+    (relative,), _ = relative_to_untrained([np.ones(50)], [untrained])
+    assert np.isnan(relative[-3:]).all() and np.isfinite(relative[:-3]).all()
+    assert np.nanmean(relative) == pytest.approx(1)
+    np.testing.assert_allclose(relative[:-3] * untrained[:-3], relative[20] * untrained[20])

@@ -1,12 +1,26 @@
-"""Agreement over folds and seeds, and with permuted labels."""
+"""Agreement over folds and seeds: with permuted labels, between disjoint halves, and the regressions behind both."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from bolt.config.layout import ModelRun
-from bolt.explain.trust.agreement import SPLITS, Refits
-from bolt.explain.trust.stability import STABILITY_COLUMNS, _mean, compare_maps, curve_pairs, write_stability
+from bolt.explain.trust import stability
+from bolt.explain.trust.stability import (
+    NULL_COLUMNS,
+    SPLITS,
+    STABILITY_COLUMNS,
+    Refits,
+    _mean,
+    compare,
+    compare_maps,
+    curve_pairs,
+    half_of_people,
+    null_columns,
+    regression_maps,
+    write_stability,
+)
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
@@ -14,6 +28,7 @@ from tests.explain.runs import MemoryCache
 
 RANDOM = np.random.default_rng(5)
 CLASSES = ["control", "patient"]
+VOLUMES, ROIS = 30, 20
 
 
 def test_equal_maps_agree_wholly_and_independent_ones_do_not():
@@ -44,7 +59,7 @@ def test_curves_agree_where_they_are_the_scans_own():
         assert abs(row["spearman"]) < 0.1 and row["spearman_raw"] > 0.8
 
 
-N_SCANS, VOLUMES, ROIS = 24, 30, 20
+N_SCANS = 24
 SETTINGS = {"fraction": 0.1, "tokens": 3, "permutations": 40}
 
 
@@ -97,8 +112,8 @@ def test_the_table_has_every_pair_of_folds_and_this_seed_beside_the_others(made)
             assert 0.0243 < row["p"] <= 1 and row["p"] == means.at[(between, what, "control"), "p"]
     regions, halves = (means.at[("folds", what, "patient"), "pearson_null"] for what in ("regions", "halves"))
     assert regions > 0.3 > 0.15 > abs(halves)  # folds share scans, halves do not
-    nulls = ["pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p"]
-    assert table.loc[(table["one"] != "mean") | (table["what"] == "importance"), nulls].isna().all(axis=None)
+    others = table[(table["one"] != "mean") | (table["what"] == "importance")]
+    assert others[list(NULL_COLUMNS)].isna().all(axis=None)
 
 
 def test_one_fold_has_halves_only_and_weights_of_other_folds_are_refused(made):
@@ -117,3 +132,114 @@ def test_one_fold_has_halves_only_and_weights_of_other_folds_are_refused(made):
 def test_a_mean_needs_half_of_its_values():
     for values, expected in (([1.0, 3.0, np.nan, np.nan], 2.0), ([1.0, np.nan, np.nan], np.nan), ([], np.nan)):
         np.testing.assert_equal(_mean(np.array(values)), expected)
+
+
+# ---- landmark regressions with permuted labels ------------------------------------------------------
+
+FOLDS, N = 4, 48
+SAME = list(np.random.default_rng(7).random((N, VOLUMES)))
+"""Importance that is the same in all folds."""
+
+
+def people(seed=2):
+    """A cache of noise: two scans per person, two people per family, one label per family."""
+    random = np.random.default_rng(seed)
+    series = [random.standard_normal((VOLUMES, ROIS)).astype(np.float32) for _ in range(N)]
+    cache = MemoryCache(series, [CLASSES[i // 4 % 2] for i in range(N)])
+    cache.index["subject"], cache.index["group"] = [f"p{i // 2}" for i in range(N)], [f"f{i // 4}" for i in range(N)]
+    return cache
+
+
+def compared(cache, run, importance=lambda train: SAME):
+    """Write folds whose test scans are every fourth family; return pairs of maps of the folds, and of halves."""
+    for fold in range(FOLDS):
+        test = (np.arange(N) // 4 % (2 * FOLDS)) // 2 == fold
+        table = cache.index.assign(role=np.where(test, "test", "train"), predicted=CLASSES[0])
+        write_importance(table, importance(~test), run / f"fold-{fold}")
+    made = Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=60)
+    maps = made.fold_maps(run, range(FOLDS))
+    return [(maps[i], maps[j]) for i in maps for j in range(i)], made.half_maps(run, range(FOLDS))
+
+
+def test_halves_share_no_family_and_have_the_same_labels():
+    scans = people().index
+    halves = [half_of_people(scans, np.random.default_rng(seed)) for seed in range(10)]
+    for first in halves:
+        assert not set(scans["group"][first]) & set(scans["group"][~first])
+        assert (scans["label"][first] == "patient").sum() == 12 and first.sum() == 24
+    assert len({tuple(first) for first in halves}) > 5
+
+
+def test_maps_of_noise_agree_no_more_than_those_of_permuted_labels(tmp_path):
+    pairs, halves = compared(people(), tmp_path)
+    found, (correlation, dice) = null_columns(pairs, 0.1), compare(pairs, 0.1)
+    assert correlation.shape == dice.shape == (61, 2) and correlation[0, 1] > 0.5  # on noise
+    assert found[1]["pearson_null"] > 0.5 and found[1]["pearson_null_high"] > correlation[0, 1]
+    assert found[0]["p"] == found[1]["p"] > 0.1 and found[1]["dice_null"] > 0.3
+    null = null_columns(halves, 0.1)[1]
+    assert len(halves) == SPLITS and null["p"] > 0.1 and abs(null["pearson_null"]) < 0.1
+
+
+def test_planted_regions_are_found_in_both_halves(tmp_path):
+    cache = people()
+    for scan, label, weights in zip(cache.arrays, cache.index["label"], SAME, strict=True):
+        scan[np.argsort(-weights)[:3], :2] += 1.0 if label == "patient" else -1.0
+    pairs, halves = compared(cache, tmp_path)
+    assert null_columns(pairs, 0.1)[1]["p"] < 0.05 and null_columns(halves, 0.1)[1]["p"] < 0.05
+    assert compare(halves, 0.1)[0][0, 1] > 0.5
+
+
+def test_memorised_labels_agree_between_folds_but_not_between_people(tmp_path):
+    """A model that memorised its training scans chooses their volumes by the label, even if labels are noise."""
+    cache = people(0)
+    x, y = np.stack(cache.arrays).astype(float), np.where(cache.index["label"] == "patient", 1.0, -1.0)
+
+    def memorised(train):
+        skewness = (x**3).mean(1)
+        direction = np.linalg.lstsq(skewness[train], y[train], rcond=1e-3)[0]
+        sign = np.sign(skewness @ direction)
+        return list(np.exp(sign[:, None] * (x @ direction) / np.linalg.norm(direction)))
+
+    folds, halves = (null_columns(pairs, 0.1)[1]["p"] for pairs in compared(cache, tmp_path, memorised))
+    assert folds < 0.05 < 0.1 < halves
+
+
+def test_an_undefined_correlation_is_not_beaten():
+    flat, map_ = np.zeros((1, 2, 6)), np.random.default_rng(0).standard_normal((1, 2, 6))
+    maps = np.concatenate([map_, flat, 0.5 * map_[:, :, ::-1]])
+    assert null_columns([(maps, np.concatenate([map_] * 3))], 0.2)[0]["p"] == pytest.approx(2 / 3)
+
+
+def test_halves_without_a_class_are_not_compared(tmp_path):
+    cache = people()
+    cache.index["label"] = ["patient"] * 4 + ["control"] * 44  # one family
+    assert compared(cache, tmp_path)[1] == []
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_are_those_of_a_logistic_regression(n_classes):
+    random = np.random.default_rng(0)
+    x = random.standard_normal((120, 15)) + random.standard_normal((120, 1))  # correlated regions
+    labels = np.stack([random.permutation(np.arange(120) % n_classes) for _ in range(4)])
+    labels[0] = np.digitize(x[:, 0] + x[:, 1], [0, 2][: n_classes - 1])  # nearly separable
+    found = regression_maps(x, labels, n_classes)
+    assert found.shape == (4, n_classes, 15)
+    for fitted, y in zip(found, labels, strict=True):
+        expected = LogisticRegression(C=1.0, tol=1e-8, max_iter=5000).fit(x, y).coef_
+        expected = np.concatenate([-expected, expected]) if n_classes == 2 else expected
+        np.testing.assert_allclose(fitted, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_what_is_fitted_in_parts_is_the_same(monkeypatch):
+    random = np.random.default_rng(1)
+    x, labels = random.standard_normal((40, 5)), random.integers(0, 3, (7, 40))
+    together = regression_maps(x, labels, 3)
+    monkeypatch.setattr(stability, "TOGETHER", 40 * 3 * 2)
+    np.testing.assert_allclose(regression_maps(x, labels, 3), together, rtol=1e-9, atol=1e-12)
+
+
+def test_regions_without_signal_have_no_weight():
+    random = np.random.default_rng(2)
+    x = np.column_stack([random.standard_normal((30, 3)), np.zeros(30)])  # a region that is not covered
+    found = regression_maps(x, (np.arange(30) % 2)[None], 2)
+    assert found[0, :, 3].tolist() == [0, 0] and np.abs(found[0, 1, :3]).min() > 0

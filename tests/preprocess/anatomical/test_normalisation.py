@@ -1,4 +1,4 @@
-"""Settings are tried in order, and implausible normalisations are refused."""
+"""T1w images are averaged, brains extracted, settings tried in order, and implausible normalisations refused."""
 
 from __future__ import annotations
 
@@ -9,17 +9,89 @@ import ants
 import numpy as np
 import pytest
 
-from bolt.config import load_registration
-from bolt.io.errors import DataError
+from bolt.io.errors import BoltWarning, DataError
 from bolt.preprocess import images
-from bolt.preprocess.anatomical import extraction, normalisation, workflow
-from bolt.preprocess.anatomical import steps as anatomical_steps
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import normalisation, workflow
+from bolt.preprocess.anatomical.workflow import conform, preprocess_anatomical
+from tests.preprocess.conftest import SETTINGS as HEAD_SETTINGS
+from tests.preprocess.conftest import SPACE, moved
 
-SPACE = "MNI152NLin2009aSym"
-SETTINGS = load_registration("testing").model_copy(
-    update={"working_resolution": 4.0, "mask_resolution": 4.0, "tissue_resolution": 4.0}
-)
+SETTINGS = HEAD_SETTINGS.model_copy(update={"mask_resolution": 4.0, "tissue_resolution": 4.0})
+POSITION = np.array([2.0, -3.0, 1.0, 0.03, -0.02, 0.02])
+
+
+@pytest.fixture
+def repeats(head, tmp_path):
+    """Return the noiseless head, its affine and three noisy images: the second is moved and brighter."""
+    truth, affine = images.load(head.t1w)
+    rng = np.random.default_rng(1)
+    position = images.rigid_matrix(POSITION, np.zeros(3))
+    heads = truth, 1.4 * moved(truth, affine, position), truth
+    paths = [tmp_path / f"{i}.nii.gz" for i in range(3)]
+    for path, values in zip(paths, heads, strict=True):
+        images.save(np.clip(values + rng.normal(0, 6, truth.shape), 0, None), affine, path)
+    return truth, affine, paths
+
+
+def test_another_image_is_brought_to_place_and_intensity_of_the_first(repeats):
+    truth, _, paths = repeats
+    first, second = images.read(paths[0]), images.read(paths[1])
+    head = truth > 20
+    moved_back = normalisation.aligned(second, first, SETTINGS).numpy()[head]
+    assert np.corrcoef(second.numpy()[head], truth[head])[0, 1] < 0.9 < np.corrcoef(moved_back, truth[head])[0, 1]
+    assert np.median(moved_back) == pytest.approx(np.median(first.numpy()[head]), rel=0.05)
+
+
+@pytest.mark.slow
+def test_the_average_is_less_noisy_and_leaves_out_what_differs(repeats, tmp_path):
+    truth, affine, paths = repeats
+    likeness = {}
+    for n in (1, 3):
+        made = conform(tmp_path, SETTINGS, *map(str, paths[:1]), more=list(map(str, paths[1:n])))
+        assert made["n_averaged"] == n
+        likeness[n] = np.corrcoef(images.load(made["t1w"])[0][truth > 20], truth[truth > 20])[0, 1]
+    assert likeness[3] > likeness[1]
+    other = tmp_path / "other.nii.gz"
+    images.save(np.random.default_rng(0).random(images.load(paths[0])[0].shape), affine, other)
+    with pytest.raises(DataError, match="differs from the session's first T1w"):
+        normalisation.aligned(images.read(other), images.read(paths[0]), SETTINGS)
+    with pytest.warns(BoltWarning, match=r"other.nii.gz: left out of the average T1w: it differs"):
+        made = conform(tmp_path, SETTINGS, str(paths[0]), more=[str(other), str(paths[2])])
+    assert made["n_averaged"] == 2
+
+
+def test_a_t1w_keeps_its_own_resolution_on_request(head, tmp_path):
+    for resolution, size in ((6.0, 6.0), (None, 4.0)):
+        settings = SETTINGS.model_copy(update={"working_resolution": resolution})
+        made = conform(tmp_path, settings, str(head.t1w))
+        assert images.read(made["t1w"]).spacing == pytest.approx((size,) * 3)
+
+
+def test_one_piece_drops_islands_and_fills_holes():
+    mask = np.zeros((60, 60, 60), dtype=bool)
+    mask[10:50, 10:50, 10:50] = True
+    mask[30, 30, 30] = False
+    mask[2:4, 2:4, 2:4] = True
+    largest = normalisation.one_piece(mask, (2.0, 2.0, 2.0))
+    assert largest[30, 30, 30] == 1 and largest[2, 2, 2] == 0
+    assert largest.sum() == 40**3
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_a_brain_of_a_few_millilitres_is_refused(size):
+    mask = np.zeros((20, 20, 20), dtype=bool)
+    mask[:size, :size, :size] = True
+    with pytest.raises(DataError, match="too little for a brain"):
+        normalisation.one_piece(mask, (1.0, 1.0, 1.0))
+
+
+def test_a_few_bright_voxels_do_not_coarsen_a_t1w_on_disk(tmp_path):
+    data = np.random.default_rng(0).uniform(1, 1000, (30, 30, 30))
+    data[0, 0, 0] = 1e7
+    workflow.write_t1w(images.to_ants(data, np.eye(4)), tmp_path / "T1w.nii.gz")
+    kept = images.read(tmp_path / "T1w.nii.gz").numpy()
+    np.testing.assert_allclose(kept.ravel()[1:], data.ravel()[1:], atol=2.1)
+    assert kept[0, 0, 0] > 30_000
 
 
 @pytest.fixture
@@ -48,18 +120,12 @@ def field(path: Path, template: ants.ANTsImage, shift: np.ndarray) -> Path:
     return path
 
 
-def test_what_can_be_right_passes(mask, tmp_path):
+def test_implausible_transforms_are_refused(mask, tmp_path):
     normalisation.check_transform([linear(tmp_path / "a.mat", 0.97, 3)], mask, mask)
-
-
-@pytest.mark.parametrize(("scale", "shift", "message"), [(1.3, 0, "volume"), (0.6, 0, "volume"), (1, 40, "overlap")])
-def test_wrong_size_and_wrong_place_are_refused(mask, tmp_path, scale, shift, message):
-    with pytest.raises(DataError, match=message) as error:
-        normalisation.check_transform([linear(tmp_path / "a.mat", scale, shift)], mask, mask)
-    assert error.value.hint
-
-
-def test_folds_are_refused(mask, tmp_path):
+    for scale, shift, message in ((1.3, 0, "volume"), (0.6, 0, "volume"), (1, 40, "overlap")):
+        with pytest.raises(DataError, match=message) as error:
+            normalisation.check_transform([linear(tmp_path / "a.mat", scale, shift)], mask, mask)
+        assert error.value.hint
     wave = 14 * np.sin(np.indices(mask.shape)[0] * 4.0 / 6)
     with pytest.raises(DataError, match="folds space"):
         normalisation.check_transform([field(tmp_path / "fold.nii.gz", mask, wave)], mask, mask)
@@ -76,12 +142,11 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
     """The first settings give an implausible transform; the result and the name of the second are kept."""
     whole = normalisation.normalise
 
-    def broken(brain, template_brain, alignment, settings, folder):
-        if settings.name == "broken":
-            return (linear(Path(folder) / "wrong.mat", 1.5),) * 2
-        return whole(brain, template_brain, alignment, settings, folder)
+    def broken(*given):
+        *_, settings, folder = given
+        return (linear(Path(folder) / "wrong.mat", 1.5),) * 2 if settings.name == "broken" else whole(*given)
 
-    monkeypatch.setattr(anatomical_steps, "normalise", broken)
+    monkeypatch.setattr(workflow, "normalise", broken)
     second = SETTINGS.model_copy(update={"mask_resolution": 8.0, "normalisation_resolution": 8.0})
     first = second.model_copy(update={"name": "broken"})
     out = tmp_path / "sub-01" / "anat"
@@ -92,7 +157,7 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
 
 def test_the_error_of_the_last_settings_is_raised(head, tmp_path, monkeypatch):
     def fails(flow, folder, where):
-        raise DataError(f"no transform is plausible: {flow.inputs.normalise.settings['name']}", where=where)
+        raise DataError(f"no transform is plausible: {flow.inputs.normalise.settings.name}", where=where)
 
     monkeypatch.setattr(workflow, "run", fails)
     settings = [SETTINGS.model_copy(update={"name": name}) for name in ("one", "two")]
@@ -107,7 +172,7 @@ def test_an_error_in_ants_is_bad_data(head, mask, tmp_path, monkeypatch):
     monkeypatch.setattr(ants, "registration", fails)
     t1w = images.read(head.t1w)
     with pytest.raises(DataError, match="could not register"):
-        extraction.align_brain(t1w, t1w, mask, SETTINGS, tmp_path)
+        normalisation.align_brain(t1w, t1w, mask, SETTINGS, tmp_path)
 
 
 def test_the_refinement_is_composed_with_the_alignment_and_can_be_undone(mask, tmp_path):
@@ -117,17 +182,14 @@ def test_the_refinement_is_composed_with_the_alignment_and_can_be_undone(mask, t
     matrix, bent = linear(tmp_path / "a.mat", 1.03, 2.0), field(tmp_path / "bent.nii.gz", mask, wave)
     back = field(tmp_path / "back.nii.gz", mask, np.zeros(mask.shape))
     subject = ants.apply_transforms(mask, brain, [str(matrix)], whichtoinvert=[True])
-    alignment = extraction.Alignment(mask, matrix, bent, back)
     none = SETTINGS.model_copy(update={"syn_iterations": [0]})
-    forward, _ = normalisation.normalise(subject, brain, alignment, none, tmp_path)
+    forward, _ = normalisation.normalise(subject, brain, matrix, bent, back, none, tmp_path)
     inner = np.argwhere(mask.numpy() > 0.5)[::50]
     places = images.places_of_grid(mask.shape, images.affine_of(mask), [forward])[tuple(inner.T)]
     expected = images.places_of_grid(mask.shape, images.affine_of(mask), [bent, matrix])[tuple(inner.T)]
     np.testing.assert_allclose(places, expected, atol=0.01)
     zero = field(tmp_path / "zero.nii.gz", mask, np.zeros(mask.shape))
-    forward, inverse = normalisation.normalise(
-        subject, brain, extraction.Alignment(mask, matrix, zero, zero), SETTINGS, tmp_path
-    )
+    forward, inverse = normalisation.normalise(subject, brain, matrix, zero, zero, SETTINGS, tmp_path)
     here = images.apply(images.affine_of(mask), inner.astype(float))
     there = images.places_of_grid(mask.shape, images.affine_of(mask), [forward, inverse])[tuple(inner.T)]
     np.testing.assert_allclose(there, here, atol=0.3)

@@ -1,14 +1,20 @@
-"""Head motion is recovered from volumes moved by known amounts."""
+"""Head motion is recovered from volumes moved by known amounts, and followed in one interpolation."""
 
 from __future__ import annotations
+
+import functools
 
 import nibabel as nib
 import numpy as np
 import pytest
 
 from bolt.config import load_registration
+from bolt.io.errors import DataError
 from bolt.preprocess import images
+from bolt.preprocess.functional import motion
+from bolt.preprocess.functional.confounds import write_motion
 from bolt.preprocess.functional.motion import HeadMotion, _sampled, motion_reference
+from bolt.preprocess.functional.steps import resample_bold
 from tests.preprocess.conftest import moved
 
 SETTINGS = load_registration("fast")
@@ -82,3 +88,85 @@ def test_a_shift_is_found_to_a_fiftieth_of_a_millimetre():
     settings = SETTINGS.model_copy(update={"motion_sampling": 1.0, "motion_iterations": 30})
     position = HeadMotion(volume, volume > 5, affine, settings).position(blob(shift), np.eye(4))
     assert np.abs(position - images.rigid_matrix(np.r_[shift, 0, 0, 0], np.zeros(3))).max() < 0.02
+
+
+AFFINE = np.array([[3.0, 0, 0, -15], [0, 3, 0, -12], [0, 0, 3, -18], [0, 0, 0, 1]])
+SHAPE = (11, 9, 12)
+
+
+def grid_points() -> np.ndarray:
+    return images.apply(AFFINE, np.argwhere(np.ones(SHAPE)).astype(float))
+
+
+def test_without_transforms_the_voxels_come_back():
+    volumes = np.random.default_rng(0).normal(100, 10, (3, *SHAPE)).astype(np.float32)
+    still = np.repeat(np.eye(4)[None], 3, axis=0)
+    for volume, values in zip(volumes, motion.resample(volumes, AFFINE, still, grid_points()), strict=True):
+        np.testing.assert_allclose(values.reshape(SHAPE), volume, rtol=1e-4)
+
+
+def test_motion_is_followed():
+    """A head that moves by one voxel is sampled one voxel further on."""
+    volume = np.random.default_rng(0).normal(100, 10, SHAPE).astype(np.float32)
+    later = np.roll(volume, 1, axis=1)
+    position = images.rigid_matrix(np.array([0, 3.0, 0, 0, 0, 0]), np.zeros(3))
+    (values,) = motion.resample([later], AFFINE, position[None], grid_points())
+    np.testing.assert_allclose(values.reshape(SHAPE)[:, :-1], volume[:, :-1], rtol=1e-4)
+
+
+@pytest.mark.parametrize(("n_volumes", "n_moved", "lost"), [(2, 1, True), (19, 1, True), (20, 1, False), (40, 3, True)])
+def test_field_holds_what_nearly_all_volumes_have_acquired(n_volumes, n_moved, lost):
+    """Up to a twentieth of them may be elsewhere."""
+    positions = np.repeat(np.eye(4)[None], n_volumes, axis=0)
+    positions[-n_moved:] = images.rigid_matrix(np.array([0, 0, 6.0, 0, 0, 0]), np.zeros(3))
+    inside = motion.field_mask(grid_points(), positions, SHAPE, AFFINE).reshape(SHAPE)
+    assert inside[:, :, :-2].all()
+    assert inside[:, :, -2:].any() != lost
+
+
+def test_a_volume_that_is_dropped_costs_no_voxel_and_one_that_costs_all_is_named(tmp_path):
+    brain = np.zeros((20, 20, 20))
+    brain[4:16, 4:16, 4:16] = 1
+    files = {name: str(tmp_path / f"{name}.nii.gz") for name in ("bold", "t1w_mask", "wm", "csf", "deep")}
+    affine = np.diag([4.0, 4, 4, 1])
+    scan = nib.Nifti1Image((100 * brain[..., None] + np.arange(8)).astype(np.float32), affine)
+    nib.save(scan, files["bold"])
+    images.save(brain, affine, files["t1w_mask"])
+    for name in ("wm", "csf", "deep"):
+        images.save(0 * brain, affine, files[name])
+    images.write_matrix(np.eye(4), tmp_path / "still.txt")
+    positions = np.repeat(np.eye(4)[None], 8, axis=0)
+    positions[:2, 0, 3] = [20, 200]  # mm
+    write_motion(positions, np.full(3, 40.0), tmp_path / "motion.tsv")
+    still = dict.fromkeys(("bold_to_t1w", "t1w_to_space"), str(tmp_path / "still.txt"))
+    keys = {**files, **still, "motion": str(tmp_path / "motion.tsv"), "template": files["t1w_mask"]}
+    step = functools.partial(
+        resample_bold, tmp_path, **keys, resolution=4.0, tr=2.0, slice_timing=True, output="native"
+    )
+    made = step(unsteady=2)
+    np.testing.assert_array_equal(images.load(made["mask"])[0], brain)
+    with pytest.raises(DataError, match=r"volume 1 \(counted from 0\) alone lacks 100% of the brain"):
+        step(unsteady=1)
+
+
+def test_output_reaches_a_little_beyond_the_brain():
+    brain = np.zeros(SHAPE, dtype=bool)
+    brain[5, 4, 6] = True
+    area = motion.output_area(brain, AFFINE)
+    assert area[3:8, 4, 6].all() and not area[2, 4, 6] and not area[8, 4, 6]
+
+
+def test_targets_are_where_their_transforms_lead(tmp_path):
+    """A template whose T1w lies 3 mm on along x, and whose BOLD lies 4 mm further along y."""
+    images.save(np.ones(SHAPE), AFFINE, tmp_path / "template.nii.gz")
+    for name, shift in (("t1w_to_space", [3.0, 0, 0]), ("bold_to_t1w", [0, 4.0, 0])):
+        images.write_matrix(images.rigid_matrix(np.r_[shift, 0, 0, 0], np.zeros(3)), tmp_path / f"{name}.txt")
+    files = [str(tmp_path / f"{name}.txt") for name in ("t1w_to_space", "bold_to_t1w")]
+    target = motion.template_target(tmp_path / "template.nii.gz", float(AFFINE[0, 0]), *files)
+    np.testing.assert_allclose(target.points.reshape(-1, 3), grid_points() + np.array([3, 4, 0]), atol=1e-3)
+    assert target.shape == SHAPE and target.from_t1w == files[:1] and target.code == images.MNI
+    np.testing.assert_allclose(target.affine, AFFINE)
+    native = motion.native_target(SHAPE, AFFINE, files[1], tmp_path)
+    np.testing.assert_allclose(native.points.reshape(-1, 3), grid_points(), atol=1e-3)
+    np.testing.assert_allclose(images.read_matrix(native.from_t1w[0])[:3, 3], [0, -4, 0], atol=1e-6)
+    assert native.code == images.SCANNER and native.points.dtype == np.float32

@@ -11,11 +11,10 @@ import pytest
 from nipype.algorithms.confounds import is_outlier
 
 from bolt.config import load_registration
+from bolt.io.bids import metadata_of
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import write_json
-from bolt.io.sidecars import metadata_of
-from bolt.preprocess.functional import motion, timing
-from bolt.preprocess.functional.steps import Reference
+from bolt.preprocess.functional import steps, timing
 
 TR, SLICES = 2.0, 10
 INTERLEAVED = [*np.arange(0, SLICES, 2), *np.arange(1, SLICES, 2)]
@@ -153,13 +152,13 @@ def test_the_reference_leaves_out_as_many_volumes_as_are_asked_for(tmp_path, mon
         seen.extend(float(volume.mean()) for volume in volumes)
         return np.ones((4, 4, 4)), np.ones((4, 4, 4))
 
-    monkeypatch.setattr(motion, "motion_reference", reference)
-    given = {"bold": str(scan_of(means, tmp_path)), "tr": TR, "settings": load_registration("testing").model_dump()}
+    monkeypatch.setattr(steps, "motion_reference", reference)
+    given = tmp_path, load_registration("testing"), str(scan_of(means, tmp_path)), TR
     with pytest.warns(BoltWarning) if steady_state == "auto" else nullcontext():
-        made = Reference(**given, steady_state=steady_state).work(tmp_path)
+        made = steps.make_reference(*given, steady_state)
     assert made["unsteady"] == dropped and seen == pytest.approx(means[dropped:].tolist(), rel=1e-4)
     with pytest.raises(DataError, match="leaves 4 of 12 volumes"):
-        Reference(**given, steady_state=8).work(tmp_path)
+        steps.make_reference(*given, 8)
 
 
 def test_how_many_volumes_saturation_explains():

@@ -1,4 +1,4 @@
-"""Quality numbers of small images, by hand; registrations are replaced by known positions."""
+"""Quality numbers of small images, by hand; shifts, left-right flips and artefacts, on images made to have them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import ndimage
 
 from bolt.config import load_registration
-from bolt.preprocess import images
+from bolt.preprocess import images, registration
 from bolt.preprocess.quality import compute
+from bolt.preprocess.quality.compute import (
+    _mirrored,
+    _register_mirrored,
+    coregistration_numbers,
+    ghost_ratio,
+    shift_margin,
+    slice_jumps,
+)
+from bolt.preprocess.registration import normalised_mutual_information
 
 SHAPE, SIZE = (24, 22, 20), 2.0
 AFFINE = np.diag([SIZE, SIZE, SIZE, 1.0])
@@ -89,3 +99,165 @@ def test_functional(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name, image in names.items():
         np.testing.assert_array_equal(image.numpy(), images.read(paths[name]).numpy())
     np.testing.assert_array_equal(matrix, np.eye(4))
+
+
+def blobs(seed: int, size: int = 40, sigma: float = 2.0) -> np.ndarray:
+    data = ndimage.gaussian_filter(np.random.default_rng(seed).normal(size=(size,) * 3), sigma)
+    return data / data.std()
+
+
+def test_mutual_information_of_equal_of_independent_and_of_few_voxels():
+    a, b = (np.random.default_rng(seed).normal(size=20_000) for seed in (0, 1))
+    assert normalised_mutual_information(a, a) == pytest.approx(1)
+    assert normalised_mutual_information(a, -(a**3)) > 0.4  # the same with another contrast
+    assert normalised_mutual_information(a, b) < 0.01
+    assert normalised_mutual_information(a, np.ones(20_000)) == 0
+    assert normalised_mutual_information(a[:2000], a[:2000]) == pytest.approx(1)
+    assert normalised_mutual_information(a[:2000], b[:2000]) < 0.05
+    for few in (0, 999):
+        assert normalised_mutual_information(a[:few], a[:few]) == 0
+
+
+@pytest.mark.parametrize(("away", "informative"), [(0, True), (90, False), (300, False)])
+def test_a_mirror_image_that_missed_the_brain_is_no_rival(monkeypatch, away, informative):
+    affine = np.diag([4.0, 4, 4, 1])
+    brain = np.zeros((40, 40, 40))
+    brain[5:-5, 5:-5, 5:-5] = 1
+    t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
+    mirror_matrix = np.eye(4)
+    mirror_matrix[0, 3] = away  # mm
+    monkeypatch.setattr(compute, "_register_mirrored", lambda *_: mirror_matrix)
+    numbers = coregistration_numbers(bold, mask, t1w, mask, np.eye(4), load_registration("testing"))
+    assert numbers["coregistration_nmi"] > 0.3 and numbers["coregistration_shift_margin"] > 2
+    assert ("coregistration_flip_margin" in numbers) is informative
+    apart = np.eye(4)
+    apart[0, 3] = 118  # one layer of voxels in common
+    assert set(coregistration_numbers(bold, mask, t1w, mask, apart, load_registration("testing")).values()) == {0.0}
+
+
+def test_the_margin_falls_when_images_are_ten_millimetres_apart():
+    truth = blobs(0)
+    other = -truth + 0.5 * blobs(1)
+    mask = np.zeros(truth.shape, bool)
+    mask[8:-8, 8:-8, 8:-8] = True
+    spacing = np.full(3, 3.0)
+    assert shift_margin(truth, other, mask, spacing) > 3
+    for axis in range(3):
+        assert shift_margin(truth, np.roll(other, 3, axis), mask, spacing) < 0.7
+    assert shift_margin(truth, other[::-1], mask, spacing) < 1.5
+
+
+@pytest.mark.slow
+def test_a_mirrored_and_a_displaced_bold_are_noticed(head):
+    """On a randomly deformed head with 4-mm voxels; the deformation is its only asymmetry."""
+    settings = load_registration("testing")
+    t1w = images.read(head.t1w)
+    mask = t1w.new_image_like((t1w.numpy() > 20).astype(np.float32))
+    bold = t1w.new_image_like(100 - 0.8 * t1w.numpy() * mask.numpy())
+
+    def numbers(image, matrix):
+        return coregistration_numbers(image, mask if image is bold else _mirrored(mask), t1w, mask, matrix, settings)
+
+    right = numbers(bold, np.eye(4))
+    assert right["coregistration_shift_margin"] > 1.5 and right["coregistration_flip_margin"] > 1.5
+    away = np.eye(4)
+    away[:3, 3] = [6.0, 6.0, -5.0]
+    assert numbers(bold, away)["coregistration_shift_margin"] < 1
+    affine = images.affine_of(bold)
+    centre = affine @ [(bold.shape[0] - 1) / 2, 0, 0, 1]
+    assert abs(centre[0]) < 3  # grid and head are centred, so mirroring hardly moves the head
+    assert numbers(_mirrored(bold), np.eye(4))["coregistration_flip_margin"] < 0.8
+
+
+def test_a_ghost_is_seen_and_its_absence_as_well():
+    brain = np.zeros((64, 64, 20), bool)
+    brain[20:44, 22:42, 5:15] = True
+    clean = 5 + 100.0 * brain + np.random.default_rng(0).normal(0, 1, brain.shape)
+    assert abs(ghost_ratio(clean, brain)) < 0.01
+    for axis in (0, 1):
+        ghosted = clean + 8 * np.roll(brain, 32, axis)
+        assert ghost_ratio(ghosted, brain) == pytest.approx(0.08, abs=0.015)
+    assert ghost_ratio(clean, np.ones_like(brain)) is None  # no background
+    assert ghost_ratio(-clean, brain) is None  # no signal
+
+
+@pytest.mark.parametrize(("columns", "known"), [(9, False), (10, True)])
+def test_a_ghost_needs_a_hundred_voxels(columns, known):
+    """Along the first axis alone: the brain fills the second, so that nothing is left of its ghost."""
+    brain = np.zeros((64, 10, 1), bool)
+    brain[20:30, :columns] = True
+    reference = 5 + 100.0 * brain
+    reference[52:62, :columns] += 20  # half the field of view away
+    ghost = ghost_ratio(reference, brain)
+    assert (ghost is not None and ghost == pytest.approx(20 / 105)) if known else ghost is None
+
+
+def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
+    rng = np.random.default_rng(0)
+    brain = np.ones((10, 10, 8), bool)
+    volumes = 100 + rng.normal(0, 1, (40, 10, 10, 8))
+    assert slice_jumps(iter(volumes), brain) == 0
+    volumes[20] += 30  # all slices jump: not an artefact
+    assert slice_jumps(iter(volumes), brain) == 0
+    volumes[11, :, :, 3] += 30
+    assert slice_jumps(iter(volumes), brain) >= 1
+    assert slice_jumps(iter(volumes[:2]), brain) == 0
+
+
+def test_the_mirror_image_is_registered_with_its_own_mask(monkeypatch):
+    affine = np.diag([4.0, 4, 4, 1])
+    brain = np.zeros((40, 40, 40))
+    brain[5:20, 5:-5, 5:-5] = 1  # on one side
+    t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
+    whole = images.to_ants(np.ones(brain.shape), affine)
+    settings, matrix = load_registration("testing"), np.eye(4)
+    given = []
+    monkeypatch.setattr(compute, "_register_mirrored", lambda *arguments: given.append(arguments) or np.eye(4))
+    coregistration_numbers(bold, mask, t1w, whole, matrix, settings)
+    mirror, mirror_mask, *rest = given[0]
+    np.testing.assert_array_equal(mirror_mask.numpy(), brain[::-1])
+    assert np.corrcoef(mirror.numpy().ravel(), bold.numpy()[::-1].ravel())[0, 1] > 0.99
+    assert rest[0] is t1w and rest[1] is whole and rest[2] is matrix and rest[3] is settings
+
+
+@pytest.mark.parametrize(("spacing", "searched_at"), [(1.0, 2.0), (3.0, 3.0)])
+def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch, spacing, searched_at):
+    """The start maps a mirrored BOLD voxel to the place of the original, mirrored at the middle of the T1w's brain."""
+    affine = np.diag([4.0, 4, 4, 1])
+    affine[:3, 3] = [-30, -20, -10]
+    brain = np.zeros((18, 16, 14))
+    brain[3:10, 4:12, 4:10] = 1
+    bold, mask = (images.to_ants(data, affine) for data in (5 + blobs(0)[:18, :16, :14], brain))
+    sharp = np.diag([spacing, spacing, spacing, 1])
+    head = np.zeros((20, 18, 16))
+    head[4:11, 5:12, 5:12] = 1  # its middle is at x = 7 voxels
+    t1w, t1w_mask = (images.to_ants(data, sharp) for data in (50 + 10 * blobs(1)[:20, :18, :16], head))
+    pose = images.rigid_matrix(np.array([3.0, -2, 5, 0.1, 0.05, -0.08]), np.zeros(3))
+    asked, answer = [], images.rigid_matrix(np.array([1.0, 2, 3, 0, 0.1, 0]), np.zeros(3))
+
+    def rigid(fixed, moving, search_mask, start):
+        asked.append((fixed.numpy(), moving, search_mask.numpy(), images.read_matrix(start)))
+        return answer
+
+    monkeypatch.setattr(registration, "rigid", rigid)
+    settings = load_registration("testing")
+    monkeypatch.setattr(registration, "seed", lambda given: asked.append(given))
+    found = _register_mirrored(_mirrored(bold), _mirrored(mask), t1w, t1w_mask, pose, settings)
+    np.testing.assert_allclose(found @ answer, np.eye(4), atol=1e-9)
+    seeded, (fixed, moving, search_mask, start) = asked
+    assert seeded is settings
+    for voxel in ([0, 0, 0], [17, 3, 5], [4, 15, 13]):
+        i, j, k = voxel
+        x, y, z = images.apply(np.linalg.inv(pose), images.apply(affine, np.array([i, j, k], float)))
+        mirrored = images.apply(affine, np.array([17 - i, j, k], float))
+        np.testing.assert_allclose(images.apply(start, mirrored), [2 * 7 * spacing - x, y, z], atol=1e-4)
+    np.testing.assert_allclose(fixed, (bold.numpy() * brain)[::-1])
+    assert np.allclose(moving.spacing, searched_at)
+    assert moving.numpy()[0, 0, 0] == 0 and moving.numpy().max() > 50  # the T1w is zero outside its brain
+    np.testing.assert_array_equal(search_mask > 0, ndimage.binary_dilation(brain[::-1] > 0, ball(2)))
+
+
+def ball(radius: int) -> np.ndarray:
+    """Return the voxels within `radius` of the middle, as ITK's structuring element has them."""
+    places = np.indices((2 * radius + 1,) * 3) - radius
+    return (places**2).sum(0) <= (radius + 0.5) ** 2

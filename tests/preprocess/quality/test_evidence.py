@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bolt.preprocess import images, tissues
-from bolt.preprocess.quality.evidence import VENTRICLES, normalisation_evidence, stage_ventricles
+from bolt.preprocess.quality.compute import VENTRICLES, normalisation_evidence, stage_ventricles
 
 
 @pytest.fixture(scope="module")

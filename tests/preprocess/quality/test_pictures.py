@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from bolt.preprocess import images, registration
-from bolt.preprocess.quality import carpet, pictures
+from bolt.preprocess.quality import pictures
 
 
 def test_white_matter_is_the_brightest_class():
@@ -47,7 +47,7 @@ def test_the_carpet_averages_neighbours_and_removes_the_trend():
     slope = np.linspace(0, 50, 20)
     bold = rng.normal(size=(20, *labels.shape)) + slope[:, None, None, None]
     bold[:, labels == 3] = 7.0  # constant
-    values, rows = carpet.sample(iter(bold), labels)
+    values, rows = pictures.sample(iter(bold), labels)
     assert rows == {1: 260, 2: 110}
     assert values.shape == (370, 20)
     np.testing.assert_allclose(values.std(axis=1), 1)
@@ -59,5 +59,5 @@ def test_the_carpet_averages_neighbours_and_removes_the_trend():
 
 def test_the_carpet_takes_an_empty_tissue():
     labels = (np.indices((4, 4, 4))[0] == 0).astype(int)
-    values, rows = carpet.sample(iter(np.random.default_rng(0).normal(size=(5, 4, 4, 4))), labels)
+    values, rows = pictures.sample(iter(np.random.default_rng(0).normal(size=(5, 4, 4, 4))), labels)
     assert rows == {1: 16} and len(values) == 16

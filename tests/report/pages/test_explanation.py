@@ -5,11 +5,11 @@ import pytest
 from bolt.config import Faithfulness, Sanity
 from bolt.config.study import Study
 from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS
-from bolt.explain.trust.sanity_outcome import SANITY_COLUMNS
+from bolt.explain.trust.similarity import SANITY_COLUMNS
 from bolt.io.files import write_table
 from bolt.report.pages import explanation
-from bolt.report.sections.explanation.questions import NOT_TESTED
-from bolt.report.sections.explanation.trust import faithfulness_blocks, sanity_blocks
+from bolt.report.sections.trust import faithfulness_blocks, sanity_blocks
+from bolt.report.sections.verdicts import NOT_TESTED
 from tests.report.results import first_run, settings, words_only
 from tests.report.sections.explanation.test_moments import landmarks
 from tests.report.sections.explanation.test_trust import checked, tables

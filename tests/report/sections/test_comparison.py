@@ -6,22 +6,17 @@ from dataclasses import replace
 
 import pandas as pd
 
-from bolt.cli import commands
-from bolt.cohort.exclusions import WARNING_COLUMNS
-from bolt.cohort.published import COHORT_COLUMNS
+from bolt.cli import main as cli
 from bolt.config import Config
 from bolt.config.study import Study
-from bolt.experiments.results import gather
-from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
-from bolt.jobs.provenance import provenance_path
+from bolt.evaluate.results import gather
+from bolt.io.files import read_json, read_table, read_yaml, write_json, write_yaml
 from bolt.report.html import Picture, Table, Text
-from bolt.report.sections.cohort import cohort_section
-from bolt.report.sections.comparison import baseline_warnings, comparison, gathered
 from bolt.report.sections.findings import findings
-from bolt.report.sections.runs import run_section
+from bolt.report.sections.performance import baseline_warnings, comparison, gathered
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
-from tests.report.results import ATLAS, make_results, words_only
+from tests.report.results import make_results, words_only
 from tests.snake import series_dataset
 
 
@@ -80,15 +75,6 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path):
     assert "Wilcoxon: p (Holm)" not in tests.frame and "2 of at least 6 folds" in tests.caption
 
 
-@words_only()
-def test_calibration_and_sites_of_a_run_are_shown(tmp_path):
-    study = make_results(tmp_path, n=12, everything=False)
-    titles = [table.frame.iloc[:, 0].tolist() for table in blocks_of(run_section(study, study.runs[0]), Table)]
-    assert ["balanced accuracy", "Brier score", "log loss", "expected calibration error"] in titles
-    assert ["london", "york"] in titles
-    assert list((study.layout.report.parent / "figures").glob("*_calibration.png"))
-
-
 def test_motion_that_predicts_as_well_is_a_warning(tmp_path):
     study = two_models(tmp_path)
     study = with_models(study, ["motion_only", *study.config.models])
@@ -124,48 +110,18 @@ def test_two_seeds_stand_beside_folds(tmp_path):
     assert "All 2 seeds" in table.caption
 
 
-@words_only()
-def test_the_cohorts_tests_its_paper_and_its_warnings_are_said_in_words_and_kept_as_tables(tmp_path):
-    study = make_results(tmp_path, n=12, everything=False)
-    layout = study.layout
-    rows = [("scans", 870, 871), ("subjects, label autism", 403, 403)]
-    write_table(pd.DataFrame(rows, columns=list(COHORT_COLUMNS)), layout.cohort, COHORT_COLUMNS)
-    odd = read_table(layout.cache(ATLAS) / "warnings.tsv")
-    write_table(odd, layout.warnings, WARNING_COLUMNS)
-    assert odd.groupby("scan_id").warning.first().str.contains("of 160 ROIs ").tolist() == [True] * 3
-    inputs = {str(layout.config): "0", "/data/study/participants.tsv": "1"}
-    write_json({"inputs": inputs}, provenance_path(layout.scans))
-    scans = read_table(layout.scans)
-    scans.loc[scans["label"] == "patient", "age"] += 60
-    blocks = cohort_section(study, scans.iloc[:-1])
-    lines = [block for block in blocks if isinstance(block, Text)]
-    [aged] = [block for block in lines if block.text.startswith("Age differs between classes: mean ")]
-    doubtful = [block for block in lines if " may differ between classes: " in block.text]
-    assert {block.text.split()[0] for block in doubtful} == {"Site", "Sex"}  # of 11 participants
-    warnings = [block for block in lines if block.warning]
-    assert warnings[-1].text == "3 included scans have warnings:" and len(warnings) == 4
-    assert all(block in warnings for block in (aged, *doubtful))
-    assert "Head motion is unknown, so it cannot be compared." in [block.text for block in lines]
-    assert read_table(layout.tables / "cohort_tests.tsv")["measure"].tolist() == ["Site", "Sex", "Age", "Head motion"]
-    included, published, tests, odd = (block for block in blocks if isinstance(block, Table))
-    assert included.caption.endswith(" Labels and people: /data/study/participants.tsv.")
-    assert published.frame.to_numpy().tolist() == [["scans", "870", "871", "-1"], [rows[1][0], "403", "403", "–"]]
-    assert tests.frame[""].tolist() == ["Site", "Sex", "Age"]
-    assert odd.frame["warning"].str.contains("all zero or constant (zeros after z-scoring)", regex=False).any()
-
-
 def test_numbers_of_the_paper_that_change_are_in_the_next_report(tmp_path, monkeypatch):
     """The index does not read them, so that nothing is trained again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bolt.report.pages.report.write_report", lambda *_: None)
     config, dataset = series_dataset(tmp_path), tmp_path / "mine.yaml"
     options = argparse.Namespace(stage="index", config=config, minimum_volumes=2)
-    commands.run(options)
+    cli.run(options)
     table = Study.read(config).layout.cohort
     assert not table.is_file()
     write_yaml(read_yaml(dataset) | {"published": {"scans": 13}}, dataset)
-    commands.run(argparse.Namespace(stage="report", config=config, zip=None))
+    cli.run(argparse.Namespace(stage="report", config=config, zip=None))
     assert read_table(table).to_numpy().tolist() == [["scans", 12, 13]]
     write_yaml(read_yaml(dataset) | {"published": None}, dataset)
-    commands.run(argparse.Namespace(stage="report", config=config, zip=None))
+    cli.run(argparse.Namespace(stage="report", config=config, zip=None))
     assert not list(table.parent.glob("paper_cohort*"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bolt.config import load_config
 from bolt.config.layout import Layout
-from bolt.report.sections.costs import LISTED, costs_section
+from bolt.report.pages.report import LISTED, costs_section
 from tests.jobs.test_ledger import FOLD, measured, noted
 from tests.snake import series_dataset
 

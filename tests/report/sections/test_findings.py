@@ -7,15 +7,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from bolt.experiments.results import gather
+from bolt.evaluate.results import gather
 from bolt.io.files import read_json, write_json, write_text, write_yaml
+from bolt.report.html import run_figure
 from bolt.report.pages.report import write_report
-from bolt.report.runs import run_figure
 from bolt.report.sections import findings as module
-from bolt.report.sections.comparison import gathered
-from bolt.report.sections.explanation.measures import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from bolt.report.sections.explanation.questions import Verdict, questions
 from bolt.report.sections.findings import BELIEVED, PREDICTED, believed, findings
+from bolt.report.sections.performance import gathered
+from bolt.report.sections.verdicts import NOT_SUPPORTED, NOT_TESTED, SUPPORTED, Verdict, questions
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
 from tests.report.results import ATLAS, make_results, words_only

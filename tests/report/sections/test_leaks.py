@@ -5,7 +5,7 @@ import pytest
 from bolt.atlases.labels import load_labels
 from bolt.datasets import COLUMNS
 from bolt.io.files import read_table, write_table
-from bolt.report.sections.leaks import leaks_section
+from bolt.report.sections.trust import leaks_section
 from bolt.series.gather import build_cache
 from tests.report.results import ATLAS, make_results
 
@@ -13,16 +13,6 @@ from tests.report.results import ATLAS, make_results
 def audited(chapter):
     *texts, table = chapter.blocks
     return texts, {row[0]: row[1:] for row in table.frame.to_numpy().tolist()}
-
-
-def test_folds_without_leaks(tmp_path):
-    study = make_results(tmp_path, n=8)
-    [text], rows = audited(leaks_section(study))
-    assert not text.warning
-    assert rows["scans"] == rows["subjects"] and rows["scans"][0] == "7" and rows["scans"][2] == "0"
-    assert any(name.startswith("recordings (") and row[2] == "0" for name, row in rows.items())
-    study.layout.folds.unlink()
-    assert leaks_section(study) is None
 
 
 @pytest.mark.parametrize("kind", ["subjects", "families", "recordings"])

@@ -14,7 +14,7 @@ from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_json, write_table, write_yaml
 from bolt.jobs.versions import versions
-from bolt.report.runs import run_title
+from bolt.report.html import run_title
 from bolt.report.sections.methods import (
     bibtex,
     cite,
@@ -24,6 +24,7 @@ from bolt.report.sections.methods import (
     methods_page,
     preprocessing_texts,
 )
+from tests.report.before import as_before
 from tests.report.results import ATLAS, make_scans, settings
 
 
@@ -40,15 +41,79 @@ def said(study):
     return " ".join(" ".join(methods(study)).split())
 
 
-def changed(study, models=(), dataset=None, **config):
-    """Return the study with other settings; a model is a name, or what is in its file."""
+def changed(study, models=(), source=None, dataset=None, **config):
+    """Return the study with other settings; a model is a name, or what is in its file; `source` names a dataset."""
     files = [study.layout.results.parent / f"other{i}.yaml" for i in range(len(models))]
     for model, file in zip(models, files, strict=True):
         if isinstance(model, dict):
             write_yaml(model, file)
     named = {"models": [m if isinstance(m, str) else str(f) for m, f in zip(models, files, strict=True)]}
     config = Config.model_validate(study.config.model_dump() | config | (named if models else {}))
-    return Study(config, study.dataset.model_copy(update=dataset or {}))
+    about = load_dataset(source) if source else study.dataset
+    return Study(config, about.model_copy(update=dataset or {}))
+
+
+THREE = ["svm", "lstm", "majority"]
+BY_FOLD = {"model": "lstm", "searched": "per-fold", "by_fold": {fold: {"training": {"epochs": 4}} for fold in range(3)}}
+BEST = {"model": "lstm", "training": {"epoch_choice": "best_validation"}}
+UNSANE = {"sanity": {"draws": 0, "permuted": True, "retrained": False, "scans": None}, "faithfulness": {"scans": 0}}
+ASYMMETRIC, LINEAR = {"space": "MNI152NLin2009cAsym"}, {"space": "MNI152NLin6Asym"}
+CASES = {
+    "as it is": {},
+    "gradient of the loss": {"explain": {"gradient": "loss"}},
+    "negative gradient": {"explain": {"gradient": "minus_loss"}},
+    "odds ratios": {"explain": {"odds_ratio": "published"}},
+    "copies excluded, sessions joined": {"folds": {"duplicates": "exclude"}, "dataset": {"join_scans": "session"}},
+    "copies grouped, subjects joined": {"folds": {"duplicates": "group"}, "dataset": {"join_scans": "subject"}},
+    "leave site out, best epoch": {"folds": {"scheme": "leave-site-out"}, "models": [BEST]},
+    "covariates beside series": {"models": [{"model": "bolt", "covariates": ["age"]}]},
+    "no tokens": {"models": [{"model": "bolt", "hyper": {"cls_token": "none"}}]},
+    "searched in each fold": {"models": [BY_FOLD]},
+    "searched in one fold": {"models": [{"model": "svm", "searched": "paper"}]},
+    "searched once": {"models": [{"model": "svm", "searched": "shared"}]},
+    "numbers": {"dataset": {"classes": None, "label": "age"}},
+    "four folds": {"models": THREE, "folds": {"outer": 4}},
+    "two of four folds": {"models": THREE, "folds": {"outer": 4, "run": [1, 2]}},
+    "one fold with two models": {"models": THREE, "folds": {"outer": 4, "run": {"svm": [3], "lstm": [3]}}},
+    "other folds with each": {
+        "models": THREE,
+        "folds": {"outer": 4, "run": {"svm": [3], "lstm": [0, 1], "majority": [3]}},
+    },
+    "permutations": {"models": ["bolt", "svm"], "folds": {"outer": 4, "permutations": 50}},
+    "no checks but permuted labels": {"models": ["bolt"], "explain": UNSANE},
+    "an ensemble that is not explained": {"models": ["ensemble", "bolt"]},
+    "an ensemble of BolT": {"models": ["bolt_hybrid"]},
+    "native space": {"preprocess": {"output": "native"}},
+    "other space": {"preprocess": ASYMMETRIC},
+    "an atlas carried over": {"source": "fmriprep", "atlases": ["schaefer400", "aal116"], "preprocess": ASYMMETRIC},
+    "maps and labels": {"source": "fmriprep", "atlases": ["schaefer400", "difumo64"], "preprocess": LINEAR},
+    "maps alone": {"source": "fmriprep", "atlases": ["difumo64"], "preprocess": LINEAR},
+    **{source: {"source": source} for source in ("abide1", "hcp_rest", "hcp_task", "phantom", "series", "xcpd")},
+    **{
+        f"{policy} of {source}": {"source": source, "parcellate": {"uncovered": policy}}
+        for policy in Parcellate.model_fields["uncovered"].annotation.__args__
+        for source in ("phantom", "abide1")
+    },
+}
+
+
+def test_the_text_follows_the_settings(run):
+    """The whole text, then what other settings remove (-) and add (+)."""
+    usual, parts = [], []
+    for name, changes in CASES.items():
+        text = methods(changed(run[0], **changes))
+        words, references = cite(text)
+        assert references and "[@" not in "".join(words), name
+        assert list(parse(bibtex(cited(text), load_references()))) == cited(text), name
+        text = "\n".join(text)
+        for version in sorted({__version__, *versions().values()}, key=len, reverse=True):
+            text = text.replace(f" {version}", " <version>")
+        lines = re.sub(r"([.:;]) (?=[A-Z])", r"\1\n", text).splitlines()
+        usual = usual or lines
+        less, more = ([line for line in a if line not in b] for a, b in ((usual, lines), (lines, usual)))
+        shown = [*(f"- {line}" for line in less), *(f"+ {line}" for line in more)] if parts else usual
+        parts.append("\n".join([f"# {name}", *shown]))
+    as_before("methods_by_settings.txt", "\n\n".join(parts) + "\n")
 
 
 def test_each_paragraph_of_preprocessing_stands_once_and_says_to_how_many_it_applies(run):
@@ -87,7 +152,7 @@ def test_volumes_are_said_to_be_removed_where_some_were(run, kept, words):
     assert ("before the steady state were removed" in text) == (kept < 100)
 
 
-@pytest.mark.parametrize("name", ["phantom", "abide1", "fmriprep", "hcp_rest", "series"])
+@pytest.mark.parametrize("name", ["phantom", "abide1"])
 def test_exclusions_for_image_quality_are_in_the_text_of_every_source(run, name, tmp_path):
     study, scans = run
     dataset = study.dataset if name == "phantom" else load_dataset(name)
@@ -118,110 +183,6 @@ def test_sites_are_named_in_the_stratification_where_there_are_several(run):
     for sites in ("london", None):
         write_table(scans.assign(site=sites), study.layout.scans, COLUMNS)
         assert "stratified by label; all scans" in said(study)
-
-
-CHOSEN = "those of validation scans to choose settings, and those of test scans only"
-THREE = ["svm", "lstm", "majority"]
-BY_FOLD = {"model": "lstm", "searched": "per-fold", "by_fold": {fold: {"training": {"epochs": 4}} for fold in range(3)}}
-NO_LANDMARKS = ["andmark", "importance of each volume"]
-UNSANE = {"sanity": {"draws": 0, "permuted": True, "retrained": False, "scans": None}, "faithfulness": {"scans": 0}}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected", "absent"),
-    [
-        ({}, ["the gradient of the logit of that class", "ranked by its coefficients, averaged", "Clopper-Pearson inte",
-              "Labels of all scans were used to stratify the folds, those of training scans to train models and to fit",
-              "Landmarks were selected for the predicted class, without using labels."],
-         ["choose the epoch", "concatenated", "same series", "ensemble", CHOSEN, "had chosen"]),
-        ({"explain": {"gradient": "loss"}}, ["the gradient of the training loss with that class as the label"], []),
-        ({"explain": {"gradient": "minus_loss"}}, ["the gradient of the negative training loss"], []),
-        ({"explain": {"odds_ratio": "published"}}, ["ranked by its odds ratios, averaged over folds"], []),
-        ({"folds": {"duplicates": "exclude"}, "dataset": {"join_scans": "session"}},
-         ["series of each session of a subject were concatenated.",
-          "Of scans with the same series, one was included, or none if their labels differed."], []),
-        ({"folds": {"duplicates": "group"}, "dataset": {"join_scans": "subject"}},
-         ["Scans with the same series were never on both sides of a split."], []),
-        ({"folds": {"scheme": "leave-site-out"},
-          "models": [{"model": "lstm", "training": {"epoch_choice": "best_validation"}}]},
-         ["Labels of training scans were used to train models, those of validation scans to choose the epoch",
-          "of test scans only to evaluate models."], ["Landmarks"]),
-        ({"models": [{"model": "bolt", "covariates": ["age"]}]}, [], NO_LANDMARKS),
-        ({"models": [{"model": "bolt", "hyper": {"cls_token": "none"}}]}, [], NO_LANDMARKS),
-        ({"models": [BY_FOLD]}, [CHOSEN, "had chosen"], ["are test scans of other folds"]),
-        ({"models": [{"model": "svm", "searched": "paper"}]}, [CHOSEN, "are test scans of other folds"], []),
-        ({"models": [{"model": "svm", "searched": "shared"}]}, [CHOSEN, "are test scans of other folds"], []),
-        ({"dataset": {"classes": None, "label": "age"}}, ["percentiles of bootstrap samples"], ["Clopper", "landmark"]),
-        ({"models": THREE, "folds": {"outer": 4}}, ["4-fold cross-validation, stratified"], ["folds run"]),
-        ({"models": THREE, "folds": {"outer": 4, "run": [1, 2]}}, ["(folds run: 1, 2)"], []),
-        ({"models": THREE, "folds": {"outer": 4, "run": {"svm": [3], "lstm": [3]}}},
-         ["(folds run: 3 with SVM, LSTM; all with the others)"], []),
-        ({"models": THREE, "folds": {"outer": 4, "run": {"svm": [3], "lstm": [0, 1], "majority": [3]}}},
-         ["(folds run: 3 with SVM, Majority; 0, 1 with LSTM)"], []),
-        ({"models": ["bolt", "svm"], "folds": {"outer": 4, "permutations": 50}},
-         ["mean over folds, against 1999 permutations of the labels of the test scans within each fold",
-          "The one-sided level was 0.025. For models that are fitted at once, labels were permuted 50 times",
-          f"BolT {__version__} and Snakemake {versions()['snakemake']}", versions()["torch"],
-          "networks whose weights were randomised, layer by layer from the output (2 draws)",
-          "a network trained on permuted labels, beside that of a network trained again with another seed",
-          "In at most 100 test scans of a fold, volumes were replaced in 10 steps"], []),
-        ({"models": ["bolt"], "explain": UNSANE},
-         ["importance was compared with that of a network trained on permuted labels. "],
-         ["randomised", "deletion", "fitted at once, labels"]),
-        ({"models": ["ensemble", "bolt"]}, [], ["For an ensemble"]),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_the_text_follows_the_settings(run, changes, expected, absent):
-    text = said(changed(run[0], **changes))
-    assert [words for words in expected if words not in text] == [words for words in absent if words in text] == []
-
-
-@pytest.mark.parametrize("policy", Parcellate.model_fields["uncovered"].annotation.__args__)
-def test_every_rule_for_rois_without_signal_is_described(run, policy):
-    study = changed(run[0], parcellate={"uncovered": policy})
-    for dataset in (study.dataset, load_dataset("abide1").model_copy(update={"classes": None})):
-        assert ("zero throughout" in said(Study(study.config, dataset))) == (policy == "drop-dead-scan")
-
-
-def test_citations_are_numbered_by_first_mention_and_known():
-    words, references = cite(["A [@nilearn].", "B [@bids; @nilearn] and C [@bids]."])
-    assert words == ["A [1].", "B [2, 1] and C [2]."]
-    assert len(references) == 2 and references[0].startswith("Abraham A") and references[0].endswith("00014")
-    with pytest.raises(ConfigError, match="cites 'nobody'"):
-        cite(["A [@nobody]."])
-
-
-def test_references_are_complete_and_stand_once():
-    about = load_references()
-    for key, entry in about.items():
-        assert {"authors", "year", "title", "journal"} <= set(entry), key
-        assert re.fullmatch(r"10\.\d{4,}/\S+", entry["doi"]) if "doi" in entry else entry["url"], key
-    places = [entry.get("doi", entry.get("url")) for entry in about.values()]
-    assert len(set(places)) == len(places)
-
-
-@pytest.mark.parametrize("name", ["abide1", "fmriprep", "hcp_rest", "phantom", "series", "xcpd"])
-def test_every_source_has_a_text_whose_references_are_known(run, name):
-    words, references = cite(methods(Study(run[0].config, load_dataset(name))))
-    assert words and references and all("[@" not in text for text in words)
-
-
-def test_atlases_carried_over_are_named(run):
-    study = changed(run[0], atlases=["schaefer400", "aal116"], preprocess={"space": "MNI152NLin2009cAsym"})
-    texts = [text for text in methods(Study(study.config, load_dataset("fmriprep"))) if "nearest neighbour" in text]
-    assert len(texts) == 1 and "atlas aal116 in MNI152NLin6Asym space was resampled to MNI152NLin2009cAsym" in texts[0]
-    assert "atlas schaefer400 in" not in texts[0]
-
-
-def test_maps_are_fitted_and_labels_are_averaged(run):
-    both, maps = (
-        said(Study(changed(run[0], atlases=names, preprocess={"space": "MNI152NLin6Asym"}).config, load_dataset(name)))
-        for names, name in ((["schaefer400", "difumo64"], "fmriprep"), (["difumo64"], "fmriprep"))
-    )
-    assert "over the voxels of each ROI (schaefer400). The series of the maps of difumo64 were estimated" in both
-    assert "(of maps: of the weight) was within" in both
-    assert "averaged over the voxels" not in maps and "by least squares" in maps
 
 
 def test_tests_that_were_done_are_named_and_no_others(run):
@@ -267,52 +228,35 @@ def test_windows_in_seconds_are_those_of_the_runs(run):
         assert "Its windows had 123 volumes (88.6 s), not 120 s, because" in said(study)
 
 
-def test_an_ensemble_is_described_with_its_members(run):
-    study = changed(run[0], ["bolt_hybrid"])
-    text = said(study)
-    for words in (
-        "of BolT (tuned) with 3 seeds, Ridge and Tangent, trained in the same folds",
-        "those of validation scans to weigh the members of ensembles",
-        "For an ensemble, its first BolT was explained",
-    ):
-        assert words in text
-    assert text.count("BolT (tuned) [@bolt] was trained on ROI series") == 1
-    assert text.count("Ridge, a kernel ridge regression") == 1
-    assert any("Genest" in reference for reference in cite(methods(study))[1])
-
-
 def test_the_atlas_of_a_run_is_named_if_there_are_several(tmp_path):
     one, two = (settings(tmp_path, models=["svm"], atlases=names) for names in ([ATLAS], [ATLAS, "cc200"]))
     assert [run_title(one, run) for run in one.runs] == ["SVM"]
     assert [run_title(two, run) for run in two.runs] == [f"SVM on {ATLAS}", "SVM on cc200"]
 
 
-def braced(text, start):
-    """Return the text between the brace at `start` and the one that closes it, and the position after that."""
-    depth = 0
-    for position in range(start, len(text)):
-        if text[position] in "{}" and text[position - 1] != "\\":
-            depth += 1 if text[position] == "{" else -1
-        if depth == 0:
-            return text[start + 1 : position], position + 1
-    raise AssertionError(f"a brace is not closed: {text[start : start + 60]}")
+def test_citations_are_numbered_by_first_mention_and_known():
+    words, references = cite(["A [@nilearn].", "B [@bids; @nilearn] and C [@bids]."])
+    assert words == ["A [1].", "B [2, 1] and C [2]."]
+    assert len(references) == 2 and references[0].startswith("Abraham A") and references[0].endswith("00014")
+    with pytest.raises(ConfigError, match="cites 'nobody'"):
+        cite(["A [@nobody]."])
+
+
+def test_references_are_complete_and_stand_once():
+    about = load_references()
+    for key, entry in about.items():
+        assert {"authors", "year", "title", "journal"} <= set(entry), key
+        assert re.fullmatch(r"10\.\d{4,}/\S+", entry["doi"]) if "doi" in entry else entry["url"], key
+    places = [entry.get("doi", entry.get("url")) for entry in about.values()]
+    assert len(set(places)) == len(places)
 
 
 def parse(text):
     """Return type and fields of each entry by key, as BibTeX reads them: what is outside entries is a comment."""
-    entries, position = {}, 0
-    while (found := re.compile(r"@(\w+)(?=\{)").search(text, position)) is not None:
-        body, position = braced(text, found.end())
-        key, _, rest = body.partition(",")
-        assert re.fullmatch(r"[\w-]+", key) and key not in entries
-        fields, at = {}, 0
-        while (field := re.compile(r"\s*(\w+) = (?=\{)").match(rest, at)) is not None:
-            fields[field[1]], at = braced(rest, field.end())
-            assert rest[at] == ","
-            at += 1
-        assert not rest[at:].strip(), rest[at:]
-        entries[key] = found[1], fields
-    return entries
+    found = re.findall(r"^@(\w+)\{([\w-]+),\n(.*?)^\}$", text, re.S | re.M)
+    bare = re.sub(r"\\[&%$#_{}]", "", text)
+    assert bare.count("{") == bare.count("}") and len(re.findall("^@", text, re.M)) == len(found)
+    return {key: (kind, dict(re.findall(r"^  (\w+) = \{(.*)\},$", fields, re.M))) for kind, key, fields in found}
 
 
 def plain(text):
@@ -323,14 +267,6 @@ def plain(text):
     text = re.sub(r"(?<!\\)[{}]", "", text)
     assert not re.search(r"(?<!\\)[&%$#_]", text), text
     return re.sub(r"\\([&%$#_{}])", r"\1", text).replace("\0", "\\")
-
-
-@pytest.mark.parametrize("name", ["abide1", "fmriprep", "hcp_rest", "phantom", "series"])
-def test_the_file_has_exactly_the_references_of_the_text(tmp_path, name):
-    text = methods(Study(settings(tmp_path).config, load_dataset(name)))
-    entries = parse(bibtex(cited(text), load_references()))
-    assert list(entries) == cited(text) and len(entries) == len(cite(text)[1])
-    assert set(entries) == set(re.findall(r"@(\w+)", " ".join(text)))
 
 
 def test_every_reference_says_what_the_list_says():

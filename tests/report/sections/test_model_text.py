@@ -10,12 +10,13 @@ import pytest
 from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Model, load_model
 from bolt.io.files import read_json, read_table
-from bolt.models import logistic, ridge, svm
+from bolt.models import logistic, registry, ridge, svm
 from bolt.models.ensemble import Ensemble
+from bolt.models.majority import Majority
 from bolt.models.parts import linear
 from bolt.models.svm import SVM
 from bolt.models.tangent import SHRINKAGES
-from bolt.report.sections.model_text import _other, model_text
+from bolt.report.sections.methods import model_text
 from bolt.series import connectivity
 from bolt.training.features import load_trained
 from bolt.training.outputs import Training
@@ -258,7 +259,8 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def test_a_model_of_a_user_is_described_by_its_file():
-    model = Model(name="own", model="majority", description="a rule of mine")
+def test_a_model_of_a_user_is_described_by_its_file(monkeypatch):
+    monkeypatch.setitem(registry._MODELS, "rule", Majority)
+    model = Model(name="own", model="rule", description="a rule of mine")
     assert COMPARISONS.keys() >= {load_model(name).model for name in AT_ONCE + ENSEMBLES}
-    assert _other(model, DATASET) == "own (a rule of mine) was trained on labels alone."
+    assert model_text(model, DATASET) == "own (a rule of mine) was trained on labels alone."

@@ -8,7 +8,7 @@ from bolt.config import Config, Dataset, load_model
 from bolt.config.study import Study
 from bolt.evaluate.classes import METRICS
 from bolt.io.files import read_table, write_json, write_table
-from bolt.report.sections.runs import chosen, search_sections
+from bolt.report.sections.performance import chosen, search_sections
 from bolt.training.tuning.choice import trials_of, write_choice
 from bolt.training.tuning.search import TRIALS
 

@@ -5,13 +5,13 @@ import pytest
 
 from bolt.config import Model, load_model
 from bolt.config.models import Fidelity
-from bolt.report.sections.model_text import network_text
+from bolt.report.sections.methods import model_text
 from tests.caches import dataset, pack, scan_table, split
 from tests.models.conformance import TORCH, small
 from tests.report.sections.claims import Claims
 from tests.report.sections.training_comparisons import CLASSES, COMPARISONS, CROP, DATASET, LONG, SHORT, TR, Witness
 
-SCANS, FOLDS, EPOCHS = 24, 3, 4
+SCANS, FOLDS, EPOCHS = 24, 3, 3
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_every_number_is_what_the_training_used(toy, tmp_path, monkeypatch, name
     model = VARIANTS[name]() if name in VARIANTS else shortened(name)
     used = Witness(monkeypatch)
     used.train(toy, model, DATASET, tmp_path)
-    text = network_text(model, DATASET, [used.info["model"]["hyper"]])
+    text = model_text(model, DATASET, [used.info["model"]["hyper"]])
     if model.fidelity and model.fidelity.level == "reconstructed":
         note = f" It is a reconstruction, not the original method: {model.fidelity.note}"
         assert text.endswith(note)
@@ -86,7 +86,7 @@ def test_settings_that_are_not_the_default_are_named():
     model = load_model("bolt")
     t = model.training.model_copy(update={"warmup_epochs": 0, "epochs": 1, "crop_range": (0.5, 1.5)})
     changes = {"training": t, "covariates": ["age", "sex"], "by_fold": {0: {}}}
-    text = network_text(model.model_copy(update=changes), DATASET)
+    text = model_text(model.model_copy(update=changes), DATASET)
     for words in (
         "was trained for one epoch with Adam",
         "The classifier also received age and sex.",
@@ -96,14 +96,14 @@ def test_settings_that_are_not_the_default_are_named():
     ):
         assert words in text, words
     fast = model.model_copy(update={"training": t.model_copy(update={"precision": "tf32"})})
-    assert "in TensorFloat-32 where a GPU computed them" in network_text(fast, DATASET)
+    assert "in TensorFloat-32 where a GPU computed them" in model_text(fast, DATASET)
 
 
 def test_what_needs_classes_is_not_said_of_numbers():
     number = DATASET.model_copy(update={"classes": None})
     model = changed("braingnn", {}, {"label_smoothing": 0.1})
     for words in ("consistency loss", "label smoothing"):
-        assert words in network_text(model, DATASET) and words not in network_text(model, number)
+        assert words in model_text(model, DATASET) and words not in model_text(model, number)
 
 
 def test_windows_in_seconds_are_those_of_the_trained_folds():
@@ -112,15 +112,14 @@ def test_windows_in_seconds_are_those_of_the_trained_folds():
     said = (
         "Its windows had 123 volumes (88.6 s), not 120 s, because a training crop would otherwise hold fewer than 10."
     )
-    assert said in network_text(model, task, [{"tr": 0.72, "crop": 150}] * 2)
-    several = network_text(model, task, [{"tr": 2.0, "crop": 150}, {"tr": 1.5, "crop": 150}])
+    assert said in model_text(model, task, [{"tr": 0.72, "crop": 150}] * 2)
+    several = model_text(model, task, [{"tr": 2.0, "crop": 150}, {"tr": 1.5, "crop": 150}])
     assert "Its windows had 60 and 80 volumes (120 s)." in several
-    assert (
-        "Its windows lasted 120 s, or less where a training crop would otherwise hold fewer than 10."
-        in network_text(model, task)
+    assert "Its windows lasted 120 s, or less where a training crop would otherwise hold fewer than 10." in model_text(
+        model, task
     )
 
 
 def test_a_reconstruction_is_called_one():
     model = load_model("lstm").model_copy(update={"fidelity": Fidelity(level="reconstructed", note="Guessed.")})
-    assert network_text(model, DATASET).endswith("not the original method: Guessed.")
+    assert model_text(model, DATASET).endswith("not the original method: Guessed.")

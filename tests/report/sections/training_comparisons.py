@@ -328,7 +328,7 @@ class Witness:
             monkeypatch.setattr(owner, name, _noting(getattr(owner, name), note))
         generator = batches.mixing_generator
         monkeypatch.setattr(batches, "mixing_generator", lambda *key: _Draws(generator(*key), self.mixing))
-        entropy, crops, ahead = torch.nn.functional.cross_entropy, Scans.crops, loop.Fit._forward
+        entropy, crops, ahead = torch.nn.functional.cross_entropy, Scans.crops, loop.forward
 
         def cross_entropy(*rest, label_smoothing=0.0):
             if torch.is_grad_enabled():
@@ -342,15 +342,15 @@ class Witness:
                 self.crops.append((scans.whole([i])[0].numpy(), crop.numpy(), of_batch))
             return x
 
-        def forward(fit, x, lengths, covariates):
+        def forward(net, x, lengths, covariates):
             self.passes.append((x.shape[1], list(lengths)))
-            output = ahead(fit, x, lengths, covariates)
+            output = ahead(net, x, lengths, covariates)
             self.precisions.add(output.logits.dtype)
             return output
 
         monkeypatch.setattr(torch.nn.functional, "cross_entropy", cross_entropy)
         monkeypatch.setattr(Scans, "crops", crops_of)
-        monkeypatch.setattr(loop.Fit, "_forward", forward)
+        monkeypatch.setattr(loop, "forward", forward)
         monkeypatch.setattr(loop.Fit, "_step", self._following_average(loop.Fit._step))
 
     def _note_step(self, fit, optimizer, *rest):

@@ -1,4 +1,4 @@
-"""The search finds planted values, reads no test scan, and is not changed by interruptions."""
+"""The search finds planted values, reads no test scan, and is not changed by interruptions; or cannot start."""
 
 from pathlib import Path
 
@@ -7,12 +7,21 @@ import pandas as pd
 import pytest
 
 import bolt.training.tuning.search
-from bolt.config import FoldSettings, Model, Space, Training
+from bolt.config import FoldSettings, Model, Space, Training, load_dataset, load_model, load_space
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
-from bolt.training.tuning.objective import Objective
-from bolt.training.tuning.search import search_fold
-from bolt.training.tuning.space import highest_rate, narrow, settings_of, spans_of, values_of
+from bolt.training.tuning.search import Objective, search_fold
+from bolt.training.tuning.space import (
+    check_search,
+    highest_rate,
+    keys_with,
+    narrow,
+    settings_of,
+    spans_of,
+    values_of,
+)
+from tests.experiments.test_entries import configured
+from tests.snake import write_yaml
 from tests.training.test_runner import DATASET, HYPER, run, write_toy
 
 SLOW = {"warmup_epochs": 1, "learning_rate": 1e-6, "peak_learning_rate": 2e-6, "final_learning_rate": 1e-6}
@@ -28,7 +37,7 @@ SVM_SPACE = Space(
 )
 
 
-def search(toy, out: Path, n_trials=8, model=TOO_SLOW, space=SPACE, seed=0, dataset=DATASET):
+def search(toy, out: Path, n_trials=6, model=TOO_SLOW, space=SPACE, seed=0, dataset=DATASET):
     objective = Objective(*toy, model, dataset, 1, seed, "cpu")
     return search_fold(objective, model, space, n_trials, out, out / "scratch")
 
@@ -51,7 +60,7 @@ def assert_same(out: Path, other: Path):
 def test_it_finds_the_planted_better_rate(searched, toy, tmp_path):
     out, best = searched
     table = trials(out)
-    assert table["trial"].tolist() == list(range(1, 9))
+    assert table["trial"].tolist() == list(range(1, 7))
     assert table["training.learning_rate"][0] == 2e-6  # the model's own come first
     assert best["first_loss"] == pytest.approx(table["validation_loss"][0])
     assert best["validation_loss"] == pytest.approx(table["validation_loss"].min())
@@ -78,8 +87,9 @@ def test_test_scans_are_not_read(searched, tmp_path):
             values[:] = float("nan")
 
     spoiled = write_toy(tmp_path / "toy", change=spoil, labels=["no", "yes"] * 5 + ["yes", "?"])
-    search(spoiled, tmp_path)
-    assert_same(tmp_path, searched[0])
+    search(spoiled, tmp_path, n_trials=3)
+    columns = ["validation_loss", "validation_accuracy", "training.learning_rate", "hyper.window"]
+    pd.testing.assert_frame_equal(trials(tmp_path)[columns], trials(searched[0])[columns].head(3))
 
 
 def test_validation_scans_are_read(searched, tmp_path):
@@ -104,10 +114,10 @@ def test_an_interrupted_search_resumes_unchanged(searched, toy, tmp_path, monkey
     assert not (tmp_path / "best.json").exists()
     assert (tmp_path / "scratch" / "resume.safetensors").is_file()  # its epochs are resumed too
     search(toy, tmp_path)
-    assert len(calls) == 4 + 8 - 3
+    assert len(calls) == 4 + 6 - 3
     assert_same(tmp_path, searched[0])
     search(toy, tmp_path)
-    assert len(calls) == 9  # a finished search tries nothing more
+    assert len(calls) == 7  # a finished search tries nothing more
     assert not (tmp_path / "scratch").exists()
 
 
@@ -247,3 +257,56 @@ def test_a_model_without_epochs_is_searched_alike(toy, tmp_path):
     assert table["hyper.C"][0] == 1 and set(table["hyper.kernel"]) <= {"linear", "rbf"}
     assert best["validation_loss"] == pytest.approx(table["validation_loss"].min())
     assert best["settings"]["training"] == {}
+
+
+# ---- at the start of the workflow ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"models": ["majority"]}, "no setting of model 'majority' is searched"),
+        ({"space": "papr"}, "unknown search 'papr'.*did you mean 'paper'"),
+        ({"models": ["bol"]}, "unknown model 'bol'"),
+    ],
+)
+def test_what_a_search_cannot_begin_with(keys, words):
+    with pytest.raises(ConfigError, match=words):
+        check_search(configured(search=keys))
+
+
+@pytest.mark.parametrize(("space", "model"), [("paper", "bolt"), ("few_scans", "bolt_tuned")])
+def test_the_first_trial_of_a_shipped_space_has_the_values_of_its_model(space, model):
+    (searched,) = check_search(configured(search={"space": space, "models": [model]}))
+    spans = spans_of(load_space(space), searched)
+    values = values_of(searched, spans)
+    assert values.keys() == spans.keys()
+    own = settings_of(searched, values)
+    assert own.training == {key: getattr(searched.training, key) for key in own.training}
+    assert own.hyper == {key: searched.hyper[key] for key in own.hyper}
+
+
+def test_what_a_search_chose_replaces_the_values_of_single_datasets():
+    """HCP-Task has a batch size of its own in this recipe, and ABIDE-I a crop, which no search changes."""
+    recipe = load_model("bolt_published")
+    chosen = FoldSettings(training={"batch_size": 64, "epochs": 7}, hyper={"window": 10})
+    model = Model.model_validate({"name": "searched"} | keys_with(recipe, "paper", chosen))
+    for name in ("hcp_task", "abide1"):
+        on, dataset = model.on(load_dataset(name))
+        assert (on.training.batch_size, on.training.epochs, on.hyper["window"]) == (64, 7, 10)
+        assert dataset.crop == recipe.on(load_dataset(name))[1].crop
+    unchanged = Model.model_validate({"name": "same"} | keys_with(recipe, "paper", FoldSettings(hyper={"window": 20})))
+    assert unchanged.hash() == recipe.hash() and unchanged.searched == "paper"
+
+
+def test_models_of_the_run_that_cannot_be_searched_are_skipped(tmp_path):
+    by_fold = {0: FoldSettings(hyper={"window": 10}).model_dump()}
+    done = str(write_yaml(tmp_path / "done.yaml", {"model": "bolt", "by_fold": by_fold}))
+    searched = check_search(configured(models=["majority", "bolt", done, "svm"]))
+    assert [model.name for model in searched] == ["bolt", "svm"]
+    with pytest.raises(ConfigError, match="already has settings by fold"):
+        check_search(configured(search={"models": [done]}))
+
+
+def test_a_setting_of_any_model_of_the_space_is_checked(tmp_path):
+    space = write_yaml(tmp_path / "space.yaml", {"hyper": {"lstm": {"hiden": {"low": 1, "high": 2}}}})
+    with pytest.raises(ConfigError, match="no setting 'hiden'"):
+        check_search(configured(search={"space": str(space)}))

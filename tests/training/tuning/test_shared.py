@@ -12,8 +12,8 @@ from bolt.config.layout import Layout
 from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, write_json, write_table
-from bolt.training.tuning.objective import Objective
-from bolt.training.tuning.search import search_fold, write_shared
+from bolt.training.tuning.choice import write_shared
+from bolt.training.tuning.search import Objective, search_fold
 from tests.training.test_runner import DATASET, write_toy
 from tests.training.tuning.test_search import SPACE, TOO_SLOW, trials
 
@@ -23,6 +23,7 @@ MODEL = Model(name="svm", model="svm", title="SVM", hyper={"C": 1.0})
 def study(folder: Path, losses: list[float | None], values: tuple[float, ...] = (1.0, 0.1, 10.0)) -> Path:
     """A search as it is left: losses of candidates; None: pruned."""
     table = pd.DataFrame({"trial": range(1, len(losses) + 1), "validation_loss": losses, "hyper.C": values})
+    table["training.epochs"] = 7
     table = table.assign(state=["pruned" if v is None else "complete" for v in losses], reason=None)
     table["validation_accuracy"] = 0.5
     write_table(table, folder / "trials.tsv", dict.fromkeys(table.columns, "Made up"))
@@ -38,6 +39,7 @@ def test_the_choice_is_near_the_best_of_every_study(tmp_path: Path) -> None:
     chosen = load_model(str(tmp_path / "svm.yaml"))
     assert chosen.hyper["C"] == 10.0 and chosen.by_fold == {} and chosen.title == "SVM"
     text = (tmp_path / "svm.yaml").read_text()
+    assert "epochs: 7\n" in text  # a whole number, although the others are not
     assert "#   one, x: 4.0 %" in text and "#   two, y: 4.0 %" in text and "Candidate 3 of 3" in text
     table = read_table(tmp_path / "svm_trials.tsv", text=("study",))
     assert len(table) == 6 and table.groupby("trial")["worst_excess"].first().round(2).tolist() == [0.8, 0.6, 0.04]

@@ -5,24 +5,19 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from bolt.config import Config, Experiment, OneAtlas, load_experiment, load_model
-from bolt.config.study import Study
+from bolt.config import Experiment, OneAtlas, load_experiment, load_model
+from bolt.config.study import Entry
 from bolt.evaluate.classes import METRICS
-from bolt.experiments.entries import Entry
-from bolt.explain.landmarks import LANDMARK_COLUMNS, SUBSET_COLUMNS, with_means
-from bolt.explain.tasks import ALIGNMENT_COLUMNS, BLOCK_COLUMNS, TASK_COLUMNS
-from bolt.explain.token_regression import LEVELS
+from bolt.experiments.explained import write_landmark_experiment
+from bolt.experiments.tables import DATASETS
+from bolt.explain.landmarks import LANDMARK_COLUMNS, LEVELS, SUBSET_COLUMNS, with_means
 from bolt.io.errors import DataError
-from bolt.io.files import read_table, write_json, write_table
-from bolt.report.experiments.landmarks import write_landmark_experiment
-from bolt.report.experiments.paper_layout import DATASETS
+from bolt.io.files import read_table, write_table
 from bolt.report.figures.style import MANY
 from bolt.report.figures.tasks import draw_tasks
-from bolt.report.sections.explanation.moments import tasks_blocks
-from bolt.report.tables.explanation import alignment_table, landmark_table, paper_of, task_titles
+from bolt.report.tables.explanation import landmark_table, paper_of, task_titles
+from tests.experiments.latex import well_formed
 from tests.report.figures.test_plots import has_colour
-from tests.report.latex import well_formed
-from tests.report.results import words_only
 
 
 def landmarks(folder, *, inner=False, offsets=12, shift=0.0):
@@ -159,28 +154,3 @@ def test_names_of_panels_say_what_tells_them_apart():
     assert task_titles([one]) == {one: "patient"}
     keys = [("patient", "nback", "1"), ("patient", "nback", "2"), ("patient", "rest", "")]
     assert list(task_titles(keys).values()) == ["patient · nback · run 1", "patient · nback · run 2", "patient · rest"]
-
-
-@words_only()
-def test_blocks_of_the_page(tmp_path):
-    places = {"paths": {"results": tmp_path}, "explain": {"hrf_shift": 5}}
-    study = Study.of(Config(dataset="hcp_task", atlases=["aal116"], models=["bolt"], **places))
-    place = study, study.runs[0]
-    assert tasks_blocks(*place) == []
-    out = place[1].explanation
-    write_table(pd.DataFrame(columns=list(TASK_COLUMNS)), out / "tasks.tsv", TASK_COLUMNS)
-    assert tasks_blocks(*place) == []  # resting state
-    write_table(curve("WM", 60), out / "tasks.tsv", TASK_COLUMNS)
-    write_table(block("WM", "0bk", 5, 20), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
-    row = {"class": "WM", "task": "WM", "run": "LR", "trial_type": "0bk", "share_of_time": 0.25, "n_scans": 7}
-    row |= {"share_of_importance": 0.5, "ratio": 2.0, "ratio_untrained": 1.1, "p": 0.0002, "p_holm": 0.0004}
-    write_table(pd.DataFrame([row]), out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
-    np.save(out / "tasks_series.npy", np.random.default_rng(0).standard_normal((2, 60, 4)).astype(np.float32))
-    write_json({"class": "WM", "task": "WM", "run": "LR", "RepetitionTime": TR}, out / "tasks_series.json")
-    rois = pd.DataFrame({"value": range(1, 5), "name": list("abcd"), "network": list("xxyy"), "hemisphere": "L"})
-    write_table(rois, place[1].cache / "rois.tsv", dict.fromkeys(rois, ""))
-    first, table, masked = tasks_blocks(*place)
-    assert first.file.is_file() and "5 s after they were shown" in first.caption
-    assert table.frame.to_numpy().tolist() == [["WM", "0bk", "25", "50", "2.00", "1.10", "< 0.001", "7"]]
-    assert masked.file.is_file() and masked.caption.startswith("WM: importance")
-    assert alignment_table(pd.DataFrame(columns=list(ALIGNMENT_COLUMNS))).empty

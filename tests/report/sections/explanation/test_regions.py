@@ -4,19 +4,15 @@ import re
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from bolt.explain.connections import CONNECTION_COLUMNS, NETWORK_COLUMNS
 from bolt.io.files import write_table
-from bolt.report.figures.brains.maps import plot_networks
-from bolt.report.figures.brains.views import plot_connectome, write_views
+from bolt.report.figures.brains import plot_connectome, plot_networks, write_views
 from bolt.report.figures.style import TWO, class_colours
 from bolt.report.figures.trust import colour_map, plot_network_matrices
-from bolt.report.html import Picture, Table, Text
-from bolt.report.sections.explanation.regions import NONE, connections_blocks
-from tests.report.figures.brains.test_regions import IMAGE, weights
+from tests.report.figures.test_brains import IMAGE, weights
 from tests.report.figures.test_plots import has_colour
-from tests.report.results import first_run, settings, words_only
+from tests.report.results import first_run
 
 
 def loaded(page):
@@ -65,30 +61,6 @@ def made_up(study, p, networks=("default", "visual")):
     of_networks = pd.DataFrame(pairs, columns=list(ends)).assign(**numbers)
     write_table(of_networks[list(NETWORK_COLUMNS)], out / "connection_networks.tsv", NETWORK_COLUMNS)
     np.save(out / "connections.npy", np.full((1, 45), 0.3, np.float32))
-
-
-@pytest.mark.parametrize("networks", [(), ("default", "visual")])
-@words_only()
-def test_matrix_brain_and_table(tmp_path, networks):
-    study = settings(tmp_path)
-    assert connections_blocks(study, first_run(study)) == []
-    made_up(study, 0.001, networks)
-    blocks = connections_blocks(study, first_run(study))
-    pictures = [block for block in blocks if isinstance(block, Picture)]
-    assert [picture.file.name.rsplit("_", 1)[1] for picture in pictures] == ["connections.png", "connectome.png"]
-    assert all(picture.file.is_file() for picture in pictures) and "20 strongest" in pictures[1].caption
-    assert ("between networks" in pictures[0].caption) == bool(networks)
-    (table,) = [block for block in blocks if isinstance(block, Table)]
-    assert len(table.frame) == 15 and table.frame.iloc[0]["correlation"] == "+0.40" and "80 people" in table.caption
-    assert "Red: the stronger the connection, the more patient" in pictures[0].caption  # the positive class is red
-
-
-@words_only()
-def test_where_nothing_is_significant_no_brain_is_drawn(tmp_path):
-    study = settings(tmp_path)
-    made_up(study, 0.2)
-    blocks = connections_blocks(study, first_run(study))
-    assert Text(NONE) in blocks and sum(isinstance(block, Picture) for block in blocks) == 1
 
 
 def test_a_class_has_its_own_colour(tmp_path):

@@ -4,15 +4,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.explain.courses import TRANSITIONS
 from bolt.explain.landmarks import TEST_COLUMNS
 from bolt.explain.regions import ROI_COLUMNS
-from bolt.explain.tasks import ALIGNMENT_COLUMNS
+from bolt.explain.tasks import ALIGNMENT_COLUMNS, TRANSITIONS
 from bolt.explain.trust.faithfulness import AREA_COLUMNS, CONTROLS
 from bolt.explain.trust.stability import STABILITY_COLUMNS
 from bolt.io.files import write_json, write_table
-from bolt.report.sections.explanation.measures import MEASURES, NOT_SUPPORTED, SUPPORTED
-from bolt.report.sections.explanation.questions import NOT_TESTED, Evidence, Verdict, ask, counted, questions, verdicts
+from bolt.report.sections.verdicts import (
+    MEASURES,
+    NOT_SUPPORTED,
+    NOT_TESTED,
+    SUPPORTED,
+    Evidence,
+    Verdict,
+    ask,
+    counted,
+    questions,
+    verdicts,
+)
 
 SANITY = ["check", "step", "layer", "fold", "rho", "low", "high", "n_scans", "verdict", "note"]
 TRUTH = ["measure", "value", "unit", "null", "null_meaning", "oracle", "low", "high", "passed"]

@@ -1,1 +1,0 @@
-"""Downloads over HTTP and from S3 buckets: verified, and complete or absent."""

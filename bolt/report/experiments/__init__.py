@@ -1,1 +1,0 @@
-"""Everything written about one experiment: tables for machines and people, and its figure."""

@@ -1,1 +1,0 @@
-"""Regions on the brain: pictures, views to turn, and networks."""

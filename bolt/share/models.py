@@ -1,0 +1,362 @@
+"""Trained models from disk, as estimators and with what is known of them: saved ones, packs, and folders of runs.
+
+The command ``bolt pack`` puts a run's models in one folder that can be given to others, with a model card: a README in
+Markdown, with the metadata that model hubs read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from bolt import __version__
+from bolt.config import Model
+from bolt.evaluate.metrics import metrics_of
+from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.files import read_json, sha256, write_json, write_text
+from bolt.io.packages import name_extra
+from bolt.models.registry import inputs_of
+from bolt.report.tables.numbers import metric_name
+from bolt.share.cohort import fit_floor, floor_name, span
+from bolt.share.estimators import ABOUT, FORMAT, NOT_SETTINGS, estimator_class, new_folder, write_estimator
+from bolt.share.runs import RunPlace, describe_run
+from bolt.share.scans import roi_table
+from bolt.training.ensembles import Member, load_member
+from bolt.training.outputs import checked_info
+
+log = logging.getLogger("bolt")
+
+MOST_MEMBERS = 1000
+"""More models than anyone packs; a foreign file could name millions."""
+ARRAYS = "cohort.safetensors"
+FLOOR = "floor"
+"""Folder of a pack's confound floor."""
+SUMS = "sha256.json"
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def load(source: str | Path, *, hub: bool = False) -> Any:
+    """Load a trained estimator.
+
+    Parameters
+    ----------
+    source : path or str
+        A folder written by ``save`` or ``bolt pack``; a run's folder (``results/…/runs/…/<model>``, with all seeds and
+        folds), or one of its seeds or folds; or, with `hub`, a model's name on the Hugging Face hub (``owner/name``).
+    hub : bool
+        Download from the hub, which needs the extra ``hub`` (``pip install 'bolt-fmri[hub]'``). Without it nothing is
+        looked up on the network.
+
+    Returns
+    -------
+    Classifier or Regressor
+        Its `predict` averages over all models in the folder.
+
+    Raises
+    ------
+    DataError
+        The folder holds no model, or its files do not fit each other.
+    """
+    folder = _downloaded(str(source)) if hub else Path(source)
+    if not folder.is_dir():
+        hint = "Give a folder written by save() or 'bolt pack', or a run's folder"
+        hint += f". For a model on a hub: load({str(source)!r}, hub=True)" if str(source).count("/") == 1 else ""
+        raise DataError("no such folder", where=folder, hint=hint)
+    roi_names = None
+    if (folder / ABOUT).is_file():
+        described, about = ABOUT, read_json(folder / ABOUT)
+        with checked_info(folder, ABOUT):
+            if about["format"] != FORMAT:
+                raise ValueError(f"format {about['format']}, but this version of BolT reads format {FORMAT}")
+            names = about["members"]
+            if (
+                not names
+                or len(names) > MOST_MEMBERS
+                or not all(
+                    isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name for name in names
+                )
+            ):  # a name from a foreign file leads nowhere else
+                raise ValueError("'members' is not a list of folders' names")
+            settings = {key: value for key, value in about["settings"].items() if key not in NOT_SETTINGS}
+            model, classes, roi_names = about["model"], about["classes"], about.get("roi_names")
+            if classes is not None and not all(isinstance(name, str | int | float) for name in classes):
+                raise ValueError("'classes' is not a list of names or numbers")
+        members = [load_member(folder / name) for name in names]
+    else:
+        described, patterns = "checkpoint.json", ("", "fold-*/", "seed-*/fold-*/")
+        found = [sorted(folder.glob(f"{pattern}checkpoint.json")) for pattern in patterns]
+        if not any(found):
+            raise DataError(
+                "no trained model in this folder",
+                where=folder,
+                hint="Give a folder written by save() or 'bolt pack', or a run's: results/<dataset>/runs/…/<model>",
+            )
+        members = [load_member(path.parent) for path in next(filter(None, found))]
+        info = members[0].info
+        model, classes, settings = info["model"], info["classes"], {"seed": info["seed"]}
+    first = members[0].info
+    with checked_info(folder, described):
+        for member in members[1:]:
+            for key in ("classes", "n_rois", "rois"):
+                if member.info[key] != first[key]:
+                    raise ValueError(f"its models differ in {key}")
+        names = None if classes is None else [str(name) for name in classes]
+        if first["classes"] != names:
+            raise ValueError(f"classes are {names}, but those of its models {first['classes']}")
+        if roi_names is not None and len(set(map(str, roi_names))) != first["n_rois"]:
+            raise ValueError("'roi_names' are not one name per ROI")
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+        estimator = estimator_class(Model.model_validate(model), names is None)(**settings)
+    estimator.members_, estimator.n_features_in_ = members, first["n_rois"]
+    if roi_names is not None:
+        estimator.feature_names_in_ = np.array(roi_names, object)
+    history = folder / "history.tsv"
+    estimator.history_ = pd.read_csv(history, sep="\t") if history.is_file() else pd.DataFrame()
+    if classes is not None:
+        estimator.classes_ = np.array(classes)
+    return estimator
+
+
+def _downloaded(name: str) -> Path:
+    """Download a model from the Hugging Face hub; return its folder in the hub's cache."""
+    with name_extra():
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    patterns = ["*.json", "*.yaml", "*.tsv", "*.safetensors", "README.md"]  # nothing that could be run
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except HFValidationError as error:
+        raise ConfigError(f"'{name}' is no name of a model on the hub ({error})", hint="As in owner/name") from None
+    except (HfHubHTTPError, OSError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise BoltError(f"'{name}' cannot be downloaded ({reason})", hint="Check the name and the network") from None
+
+
+@dataclass
+class Pack:
+    """Trained models and what is known about them.
+
+    Attributes
+    ----------
+    estimator : Classifier or Regressor
+    about : dict
+        From `bolt.share.runs.describe_run`; empty for an estimator saved from Python.
+    connectivity : (R (R - 1) / 2,) array or None
+        Mean of the training cohort, if it is described.
+    place : RunPlace or None
+        The results that hold the models; None for a pack.
+    floor : Member or None
+        A model of what must not explain the predictions: motion, age and sex, as far as they are known.
+    """
+
+    estimator: Any
+    about: dict[str, Any] = field(default_factory=dict)
+    connectivity: NDArray[np.float32] | None = None
+    place: RunPlace | None = None
+    floor: Member | None = None
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Return the names of the classes; None if the models predict a number."""
+        classes = self.estimator.members_[0].info["classes"]
+        return None if classes is None else list(classes)
+
+    @property
+    def rois(self) -> pd.DataFrame:
+        """Return value and name of the ROIs."""
+        rois = self.about.get("rois")
+        return roi_table(self.estimator.members_[0].info["rois"]) if rois is None else pd.DataFrame(rois)
+
+    @property
+    def atlas(self) -> dict[str, Any]:
+        """Return name (empty if unknown) and sha256 of the atlas."""
+        return self.about.get("atlas", {"name": "", "sha256": None})  # type: ignore[no-any-return]
+
+    @property
+    def space(self) -> str | None:
+        """Return the space of the series, as their sidecars state it."""
+        from bolt.series.parcellate import NATIVE
+
+        series = self.about.get("series", {})
+        return NATIVE if series.get("output") == NATIVE else series.get("space")
+
+    @property
+    def denoising(self) -> str | None:
+        """Return the name of the series' denoising."""
+        return (self.about.get("series", {}).get("denoising") or {}).get("name")
+
+    @property
+    def shortest(self) -> int:
+        """Return the length of the shortest scan that all models can read, in volumes."""
+        return max(member.shortest for member in self.estimator.members_)
+
+
+def read_pack(folder: Path, *, describe: bool = True) -> Pack:
+    """Read whatever can be loaded: a pack, an estimator saved from Python, a run's folder, or one of its folds.
+
+    Parameters
+    ----------
+    folder : Path
+    describe : bool
+        Whether a run's cohort and its confound floor are needed; otherwise a copy of a fold, outside its results, will
+        do.
+
+    Raises
+    ------
+    DataError
+        It holds no model, or its files do not fit each other.
+    """
+    estimator = load(folder)
+    if not (folder / ABOUT).is_file():
+        if not describe:
+            with suppress(DataError):
+                return Pack(estimator, place=RunPlace.of(folder))
+            return Pack(estimator)
+        place = RunPlace.of(folder)
+        floor = fit_floor(place.cache, estimator.members_[0].info["classes"])
+        return Pack(estimator, *describe_run(place), place, floor)
+    about = read_json(folder / ABOUT)
+    if "cohort" not in about:
+        return Pack(estimator)
+    if (folder / SUMS).is_file():  # of what is read: people may add to the card
+        known, actual = read_json(folder / SUMS), _sums(folder)
+        if not isinstance(known, dict):
+            raise DataError("not a list of checksums", where=folder / SUMS, hint="Get the pack again")
+        for name in sorted(known.keys() | actual.keys()):
+            if name.endswith((".json", ".safetensors")) and known.get(name) != actual.get(name):
+                problem = "missing" if name not in actual else "altered, or cut off"
+                raise DataError(f"'{name}' is {problem}", where=folder, hint="Get the pack again")
+    with checked_info(folder, ABOUT):  # a foreign description with which scans cannot be compared
+        cohort, series, atlas, rois = about["cohort"], about["series"], about["atlas"], about["rois"]["value"]
+        try:
+            connectivity = load_file(folder / ARRAYS)["connectivity"]
+        except Exception as error:  # whatever a damaged file raises
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"not readable ({reason})", where=folder / ARRAYS, hint="Pack the run again") from None
+        if connectivity.shape != (len(rois) * (len(rois) - 1) // 2,) or not np.isfinite(connectivity).all():
+            raise DataError(f"connectivity of shape {connectivity.shape} for {len(rois)} ROIs", where=folder / ARRAYS)
+        if estimator.members_[0].info["rois"] != rois:
+            raise ValueError("its ROIs differ from those of its models")
+        ends = [cohort["volumes"], *([cohort["tr"]] if cohort.get("tr") else [])]
+        ends += [[cohort[name]["5"], cohort[name]["95"]] for name in ("mean_fd", "age") if cohort.get(name)]
+        numbers = [float(end) for low, high in ends for end in (low, high)]
+        if not len(cohort["distance"]) or not np.isfinite([*numbers, *cohort["distance"]]).all():
+            raise ValueError("the cohort is not described in finite numbers")
+        if not isinstance(series.get("denoising"), dict | None) or not isinstance(cohort.get("site"), dict | None):
+            raise TypeError("denoising or sites are not described")
+        sized = 0 < float(about["temperature"] or 1) < 1000 and series.get("crop") is not None
+        if not sized or atlas["name"] is None or "sha256" not in atlas:
+            raise ValueError("the atlas or the series are not described")
+    return Pack(
+        estimator, about, connectivity, None, load_member(folder / FLOOR) if (folder / FLOOR).is_dir() else None
+    )
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """Return the checksums of all files of a pack but the list of them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
+
+
+def pack(options: argparse.Namespace) -> None:
+    """Run ``bolt pack RUN_FOLDER --out FOLDER``.
+
+    Parameters
+    ----------
+    options : Namespace
+        run, out, licence.
+
+    Raises
+    ------
+    DataError
+        The run has no finished fold.
+    ConfigError
+        `out` holds something else.
+    """
+    place = RunPlace.of(options.run)
+    about, connectivity = describe_run(place)
+    estimator = load(options.run)
+    with new_folder(options.out) as out:
+        floor = fit_floor(place.cache, estimator.members_[0].info["classes"])
+        write_estimator(estimator, out, **about)
+        if floor is not None:
+            floor.save(out / FLOOR)
+        save_file({"connectivity": connectivity}, out / ARRAYS)
+        card = model_card(estimator, about, options.licence, "" if floor is None else floor_name(floor))
+        write_text(card, out / "README.md")
+        write_json(_sums(out), out / SUMS)
+    n, failed = len(estimator.members_), about["runs"]["failed"]
+    log.info("%s: %d models%s", options.out, n, f" ({failed} trainings have failed)" if failed else "")
+
+
+def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None, floor: str = "") -> str:
+    """Write the card.
+
+    Parameters
+    ----------
+    estimator : Classifier or Regressor
+    about : dict
+        From `bolt.share.runs.describe_run`.
+    licence : str, optional
+        Of the weights, as hubs name them: ``cc-by-4.0``, ``apache-2.0``, …
+    floor : str
+        What the pack's confound floor reads, in words; empty if it has none.
+
+    Returns
+    -------
+    str
+        Markdown, from `templates/card.md`.
+    """
+    import yaml
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    model, info = estimator.configuration, estimator.members_[0].info
+    classes = info["classes"]
+    title = f"{model.shown}: {about['label']} from {about['atlas']['name']} series"
+    metrics = {name: about["metrics"][name] for name in metrics_of(classes)}
+    metrics = {name: metric for name, metric in metrics.items() if metric["value"] is not None}
+    dataset: dict[str, Any] = {"name": about["dataset"], "type": about["dataset"]}
+    if about["runs"]["tested"]:
+        dataset["args"] = {"tested": about["runs"]["tested"]}
+    result = {
+        "task": {"type": "time-series-classification" if classes else "time-series-regression"},
+        "dataset": dataset,
+        "metrics": [{"type": k, "name": metric_name(k), "value": metric["value"]} for k, metric in metrics.items()],
+    }
+    front: dict[str, Any] = {"license": licence} if licence else {}
+    front |= {
+        "library_name": "bolt-fmri",
+        "tags": ["fmri", "neuroimaging", "bolt", f"atlas-{about['atlas']['name']}"],
+        "model-index": [{"name": title, "results": [result]}],
+    }
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False)
+    return environment.get_template("card.md").render(
+        front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
+        title=title,
+        about=about,
+        cohort=dict.fromkeys(("label", "site", "sex", "age", "mean_fd")) | about["cohort"],
+        classes=classes,
+        model=model,
+        floor=floor,
+        crop=info.get("crop", about["series"]["crop"]) if on_crops(model) else None,
+        metrics={metric_name(name): metric for name, metric in metrics.items()},
+        n_models=len(estimator.members_),
+        n_rois=len(about["rois"]["value"]),
+        span=span,
+        version=__version__,
+    )
+
+
+def on_crops(model: Model) -> bool:
+    """Return whether a model itself is trained on crops; the members of an ensemble state their own settings."""
+    inputs = inputs_of(model.model)
+    return inputs == "series" or (inputs == "connectivity" and model.connectivity == "crop")

@@ -1,0 +1,481 @@
+"""Explanations of single scans as folders: tables, a map, a page and ``explanation.json``.
+
+By ``bolt explain``, of a scan that is given without a dataset or a configuration, and by ``bolt predict --explain``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+from nilearn import plotting
+from numpy.typing import NDArray
+
+from bolt.atlases.image import load_atlas
+from bolt.atlases.labels import LABEL_COLUMNS, load_labels
+from bolt.config import Paths, load_config, nearest
+from bolt.explain.tasks import COURSE, Course, block_table, curve_table, event_masks, on_grid, read_events
+from bolt.explain.weights import paint, write_map
+from bolt.io.bids import atlas_name, is_image
+from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.files import read_json, read_table, write_json, write_table
+from bolt.io.series_files import is_constant, kept_volumes, read_series
+from bolt.io.volumes import require_tr
+from bolt.jobs.provenance import provenance
+from bolt.report.figures.series import time_course
+from bolt.report.figures.style import DIVERGING, canvas
+from bolt.report.figures.tasks import draw_course
+from bolt.report.figures.trust import colour_map
+from bolt.report.html import write_page
+from bolt.series.cache import zscore
+from bolt.share.explanation import Explanation, explain_scan, explained_models
+from bolt.share.models import Pack, read_pack
+from bolt.share.predict import TABLES, NewScans, columns_of_model, subject_of
+from bolt.share.runs import TRAINED, known_scans, test_predictions
+from bolt.share.scans import SeriesInMemory, roi_table, scan_table
+
+log = logging.getLogger("bolt")
+
+VOLUME_COLUMNS, ROI_COLUMNS = TABLES["volumes"], TABLES["rois"]
+LANDMARK_COLUMNS = {"rank": "1 is the most important volume", **VOLUME_COLUMNS}
+MAP = "desc-contribution_statmap"
+NO_TEMPLATE = ("native", "assumed")
+"""What series say of their space where it is not that of a template."""
+TOKENS = 5
+"""Landmarks at which contributions are computed for predictions, as in `bolt explain` by default."""
+LISTED = 12
+"""ROIs in the page's table."""
+DRAWN = 0.1
+"""Share of the ROIs, the strongest, in the picture of the map; the map itself has all."""
+
+
+@dataclass
+class GivenScan:
+    """A scan as a model reads it.
+
+    Attributes
+    ----------
+    series : (T, R) float32 array
+        z-scored.
+    volumes : (T,) int array
+        Volumes of the acquisition that the rows are.
+    tr : float or None
+        Seconds.
+    rois : DataFrame
+        value, name, network, hemisphere of the R columns.
+    atlas : str
+        Its name; empty if unknown.
+    image : label image or None
+    space : str
+        Of the image.
+    events : DataFrame or None
+    tested : tuple of int or None
+        Number of test scans that the model classified correctly, and of all its test scans.
+    notes : list of str
+        Warnings for the reader.
+    """
+
+    series: NDArray[np.float32]
+    volumes: NDArray[np.integer]
+    tr: float | None
+    rois: pd.DataFrame
+    atlas: str = ""
+    image: nib.Nifti1Image | None = None
+    space: str = ""
+    events: pd.DataFrame | None = None
+    tested: tuple[int, int] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class ModelAtlas(NamedTuple):
+    """The atlas of a model: its name and place, its ROIs if they are known, and the paths for finding its image."""
+
+    name: str
+    place: str
+    labels: pd.DataFrame | None
+    paths: Paths
+
+
+def explain_given_scan(options: argparse.Namespace) -> None:
+    """Run ``bolt explain MODEL SCAN --out DIR``.
+
+    Parameters
+    ----------
+    options : Namespace
+        model, scan, out, events, tr, class_name, atlas, labels, standardize, tokens, hrf_shift.
+
+    Raises
+    ------
+    ConfigError, DataError
+        There is no model that can be explained; the scan does not fit it. Nothing has been written then.
+    """
+    if options.tokens < 1:
+        raise ConfigError(f"--tokens {options.tokens}: no landmarks", hint="Give 1 or more, such as 5")
+    pack = read_pack(options.model, describe=False)
+    estimator, classes, target = pack.estimator, pack.classes, None
+    if classes is None:
+        raise ConfigError("these models predict a number, but what is explained is a class", hint="Give a classifier")
+    explained_models(estimator)
+    if options.class_name is not None:
+        if options.class_name not in classes:
+            raise ConfigError(
+                f"--class {options.class_name}: the model has no such class",
+                hint=f"Its classes: {', '.join(classes)}{nearest(options.class_name, classes)}",
+            )
+        target = estimator.classes_[classes.index(options.class_name)]
+    atlas = atlas_of(pack, options.model, options.atlas, options.labels)
+    scan = read_scan(options, pack, atlas)
+    name = options.scan.name.removesuffix(options.scan.suffix)
+    cache = SeriesInMemory([scan.series], scan_table(1).assign(scan_id=name, subject=subject_of(name)))
+    if pack.place is not None:
+        try:
+            (known,) = known_scans(estimator.members_, pack.place, cache)
+        except BoltError as error:
+            scan.notes.append(f"Whether the models were trained on this scan cannot be told: {error}")
+        else:
+            estimator = _using(estimator, known.models)
+            if known.flag:
+                advice = ": trust the probability less than for a new scan" * known.flag.startswith(TRAINED)
+                scan.notes.append(f"{known.flag[0].upper()}{known.flag[1:]}{advice}.")
+            elif known.twin:
+                used = f"{known.models.sum()} of {len(known.models)} models that were not trained on it"
+                scan.notes.append(f"This is scan '{known.twin}' of the training cohort: used are the {used}.")
+        with suppress(BoltError):
+            tests = test_predictions(pack.place)[0]
+            scan.tested = int((tests["label"] == tests["predicted"]).sum()), len(tests)
+    elif metrics := pack.about.get("metrics"):
+        scan.tested = round(metrics["accuracy"]["value"] * metrics["scans"]), metrics["scans"]
+    explanation = explain_scan(estimator, cache, target, options.tokens)
+    for note in scan.notes:
+        log.warning(note)
+    inputs = [options.scan, *([options.events] if options.events else [])]
+    made_from = provenance(inputs, model=estimator.configuration.name, models=len(estimator.members_))
+    facts = {"scan": name, "standardized": options.standardize, "provenance": made_from}
+    write_explanation(scan, explanation, classes, facts, options.out, shift=options.hrf_shift)
+
+
+def explain_predictions(pack: Pack, scans: NewScans, table: pd.DataFrame, options: argparse.Namespace) -> None:
+    """Explain the predicted class of every predicted scan, in ``<explain>/<scan_id>``.
+
+    Parameters
+    ----------
+    pack : Pack
+        Of BolT models on series alone.
+    scans : NewScans
+    table : DataFrame
+        From `bolt.share.predict.predict_scans`.
+    options : Namespace
+        model, explain, atlas.
+    """
+    assert scans.cache is not None and pack.classes is not None, "there is a predicted class"
+    atlas = atlas_of(pack, options.model, options.atlas, None)
+    known, predicted = known_scans(pack.estimator.members_, pack.place, scans.cache), table.set_index("scan_id")
+    for i, row in enumerate(scans.cache.index.itertuples()):
+        if row.scan_id not in predicted.index:
+            continue
+        estimator, series = _using(pack.estimator, known[i].models), scans.cache.series(i)
+        target = estimator.classes_[pack.classes.index(predicted.at[row.scan_id, "predicted"])]
+        explanation = explain_scan(estimator, SeriesInMemory([series], scan_table(1)), target, TOKENS)
+        tr = float(row.tr) if row.tr is not None and row.tr == row.tr else None
+        scan = GivenScan(series, np.arange(len(series)), tr, _rois_of(pack, atlas), atlas.name)
+        scan.notes += filter(None, [predicted.at[row.scan_id, "flags"]])
+        _add_image(scan, atlas, pack.about.get("series", {}).get("space"))
+        made_from = provenance([], model=estimator.configuration.name, models=len(estimator.members_))
+        facts = {"scan": row.scan_id, "standardized": True, "provenance": made_from}
+        write_explanation(scan, explanation, pack.classes, facts, options.explain / str(row.scan_id))
+
+
+def _using(estimator: Any, used: NDArray[np.bool_]) -> Any:
+    """Return an estimator of some of its models."""
+    some = copy(estimator)
+    some.members_ = [member for member, use in zip(estimator.members_, used, strict=True) if use]
+    return some
+
+
+def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) -> ModelAtlas:
+    """Return the atlas that was given on the command line, or else what is known of the models'.
+
+    Parameters
+    ----------
+    pack : Pack
+    model : Path
+        Its folder.
+    given : str, optional
+        Name, folder or image of an atlas.
+    labels : Path, optional
+        Table of its ROIs.
+
+    Raises
+    ------
+    DataError
+        The atlas that was given lacks an ROI of the model, or cannot be read.
+    """
+    values, place = pack.estimator.members_[0].info["rois"], (given or "").rstrip("/")
+    name, paths = "", Paths()
+    known: pd.DataFrame | None = None
+    if pack.place is not None:
+        name = where = pack.place.atlas
+        with suppress(BoltError):  # a configuration of another version
+            config = load_config(pack.place.results / "config.yaml")
+            where, paths = config.atlas_places.get(name, name), config.paths
+    elif pack.about:
+        name = where = pack.atlas["name"]
+        known = pack.rois.reindex(columns=list(LABEL_COLUMNS))
+    else:
+        where = ""
+        if (names := getattr(pack.estimator, "feature_names_in_", None)) is not None:
+            known = pd.DataFrame({"value": values, "name": names}).reindex(columns=list(LABEL_COLUMNS))
+    if labels is not None:
+        known = read_table(labels, text=("name", "network", "hemisphere"))
+        missing = [column for column in LABEL_COLUMNS if column not in known]
+        if missing:
+            raise DataError(f"columns missing: {', '.join(missing)}", where=labels, hint="Add them")
+        atlas = ModelAtlas(place, place, known, paths)
+    elif place:
+        atlas = ModelAtlas(atlas_name(place), place, load_labels(place, atlas_dir=paths.atlas_dir), paths)
+    else:
+        with suppress(BoltError):  # all ROIs of the atlas, of which models may have left out some
+            known = load_labels(where, atlas_dir=paths.atlas_dir) if where else known
+        atlas = ModelAtlas(name, where, known, paths)
+    absent = sorted(set(values) - set(atlas.labels["value"])) if atlas.labels is not None else []
+    if absent and (place or labels is not None):
+        raise DataError(
+            f"the model was trained on an ROI with the value {absent[0]}, which atlas '{atlas.name or labels}' lacks",
+            where=model,
+            hint="Give the atlas that the model was trained with, or none: ROIs are then named by their values",
+        )
+    return atlas._replace(labels=None) if absent else atlas
+
+
+def _rois_of(pack: Pack, atlas: ModelAtlas) -> pd.DataFrame:
+    """Return value, name, network and hemisphere of the model's ROIs."""
+    values = pack.estimator.members_[0].info["rois"]
+    if atlas.labels is None:
+        return roi_table(values)
+    return atlas.labels.set_index("value", drop=False).loc[values, list(LABEL_COLUMNS)].reset_index(drop=True)
+
+
+def _add_image(scan: GivenScan, atlas: ModelAtlas, space: str | None) -> None:
+    """Load the atlas's image for the map, in the space of the series; note why there is none."""
+    if not atlas.place:
+        scan.notes.append("No map: the atlas is not known. Name it with --atlas.")
+        return
+    places = {"atlas_dir": atlas.paths.atlas_dir, "templateflow_home": atlas.paths.templateflow_home}
+    try:
+        described = load_atlas(atlas.place, space=space, **places)
+    except BoltError as error:
+        scan.notes.append(f"No map: {error}")
+        return
+    if set(scan.rois["value"]) <= set(described.labels["value"]):
+        scan.image, scan.space = described.image, next(iter(described.spaces), "")
+    else:
+        scan.notes.append(f"No map: the image of atlas '{atlas.name}' has other ROIs than the model.")
+
+
+def read_scan(options: argparse.Namespace, pack: Pack, atlas: ModelAtlas) -> GivenScan:
+    """Read the scan of ``bolt explain``.
+
+    Parameters
+    ----------
+    options : Namespace
+        scan, events, tr, standardize.
+    pack : Pack
+    atlas : ModelAtlas
+        From `atlas_of`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `bolt.io.series_files.read_series`; the ROIs or the length do not fit the model; all series are constant;
+        events without a repetition time.
+    """
+    path: Path = options.scan
+    if is_image(path.name):
+        hint = f"Make its series first: bolt parcellate {path} --atlas {atlas.name or 'ATLAS'} --out series.npy"
+        raise DataError("an image, but what is explained are ROI series", where=path, hint=hint)
+    sidecar = path.with_suffix(".json")
+    about = read_json(sidecar) if sidecar.is_file() else {}
+    if "Atlas" in about and atlas.name not in ("", about["Atlas"]):
+        raise DataError(
+            f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'",
+            where=sidecar,
+            hint=f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name} --out series.npy)",
+        )
+    labels = atlas.labels
+    series = read_series(path, *(() if labels is None else (labels["value"].tolist(), labels["name"].tolist())))
+    series = columns_of_model(series, path, pack, atlas.name, labels)
+    tr = options.tr if options.tr is not None else about.get("RepetitionTime")
+    if options.tr is not None and not options.tr > 0:
+        raise ConfigError(f"--tr {tr:g}: a repetition time is positive", hint="Give seconds, such as --tr 2")
+    tr = None if tr is None else require_tr(tr, path)
+    if options.events is not None and tr is None:
+        raise ConfigError("--events needs the repetition time", hint="Give it in seconds, such as --tr 2")
+    scan = GivenScan(series, kept_volumes(path, len(series)), tr, _rois_of(pack, atlas), atlas.name)
+    if options.events is not None:
+        scan.events = read_events(options.events)
+    standardize(scan, options.standardize)
+    space = about.get("Space")
+    _add_image(scan, atlas, None if space in NO_TEMPLATE else space)
+    return scan
+
+
+def standardize(scan: GivenScan, wanted: bool) -> None:
+    """Z-score as the cache does, if that is wanted, and note what is unusual about the ROIs."""
+    uncovered = np.isnan(scan.series).any(axis=0)
+    values = np.where(uncovered, 0, scan.series)
+    constant = is_constant(values)
+    for problem, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
+        if which.any():
+            names = ", ".join(scan.rois["name"][which][:5])
+            scan.notes.append(f"{which.sum()} of {len(scan.rois)} ROIs are {problem} and are set to zero: {names}.")
+    scan.series = zscore(scan.series) if wanted else values.astype(np.float32)
+    alive = scan.series[:, ~constant]
+    if np.abs(alive.mean(axis=0)).max() > 0.2 or np.abs(alive.std(axis=0) - 1).max() > 0.2:
+        scan.notes.append("The series are not z-scored, but the model was trained on series that are.")
+
+
+def write_explanation(
+    scan: GivenScan,
+    explanation: Explanation,
+    classes: list[str],
+    facts: dict[str, Any],
+    out: Path,
+    *,
+    shift: float = 0.0,
+) -> None:
+    """Write tables, map, page and, last, ``explanation.json`` of one scan.
+
+    Parameters
+    ----------
+    scan : GivenScan
+    explanation : Explanation
+    classes : list of str
+    facts : dict
+        scan (its name), standardized, provenance.
+    out : Path
+        Folder.
+    shift : float
+        Seconds by which events are drawn later.
+    """
+    weights, contributions = explanation.importance.astype(float), explanation.contributions
+    volumes = pd.DataFrame(
+        {
+            "volume": scan.volumes,
+            "seconds": scan.volumes * (np.nan if scan.tr is None else scan.tr),
+            "importance": weights,
+            "relative": weights / (weights.mean() or 1),
+        }
+    )
+    landmarks = volumes.iloc[explanation.landmarks]
+    rois = scan.rois.assign(contribution=contributions, mean_z=scan.series[explanation.landmarks].mean(axis=0))
+    rois = rois.iloc[np.argsort(-np.abs(contributions), kind="stable")]
+    landmarks, rois = (t.reset_index(drop=True).assign(rank=np.arange(1, len(t) + 1)) for t in (landmarks, rois))
+    landmarks, rois = landmarks[list(LANDMARK_COLUMNS)], rois[list(ROI_COLUMNS)]
+    probabilities = dict(zip(classes, explanation.probabilities.tolist(), strict=True))
+    explained = str(explanation.target)
+    facts = {  # of explanation.json
+        "explained": explained,
+        "probability": probabilities[explained],
+        "predicted": classes[explanation.probabilities.argmax()],
+        "probabilities": probabilities,
+        "landmarks": (landmarks if scan.tr else landmarks.drop(columns="seconds")).to_dict("list"),
+        "log_odds": explanation.log_odds,
+        "log_odds_without": explanation.log_odds_without,
+        "sum_of_contributions": float(contributions.sum()),
+        "n_volumes": len(scan.series),
+        "n_rois": scan.series.shape[1],
+        "tr": scan.tr,
+        "tested": None if scan.tested is None else dict(zip(("right", "scans"), scan.tested, strict=True)),
+        "atlas": scan.atlas or None,
+        "map": f"{MAP}.nii.gz" if scan.image is not None else None,
+        "notes": scan.notes,
+        **facts,
+    }
+    write_table(volumes, out / "importance.tsv", VOLUME_COLUMNS)
+    write_table(landmarks, out / "landmarks.tsv", LANDMARK_COLUMNS)
+    write_table(rois, out / "rois.tsv", ROI_COLUMNS)
+    of_earlier_calls = [f"{name}{suffix}" for name in ("events", "map") for suffix in (".png", ".svg", ".pdf")]
+    for name in (f"{MAP}.nii.gz", f"{MAP}.json", *of_earlier_calls):
+        (out / name).unlink(missing_ok=True)
+    image = None
+    if scan.image is not None:
+        image = paint(scan.image, rois["value"].to_numpy(int), rois["contribution"].to_numpy(np.float32))
+        described = {"Units": "log odds", "Class": explained, "Space": scan.space}
+        write_map(image, out / f"{MAP}.nii.gz", {"Description": ROI_COLUMNS["contribution"], **described})
+    _write_page(scan, facts, volumes["relative"].to_numpy(), explanation.landmarks, rois, image, out, shift)
+    write_json(facts, out / "explanation.json")
+    log.info("%s (probability %.3f): %s", explained, facts["probability"], out / "index.html")
+
+
+def _write_page(
+    scan: GivenScan,
+    facts: dict[str, Any],
+    weights: NDArray[np.floating],
+    rows: NDArray[np.integer],
+    rois: pd.DataFrame,
+    image: nib.Nifti1Image | None,
+    out: Path,
+    shift: float,
+) -> None:
+    """Write ``index.html`` and its pictures, each as PNG, SVG and PDF.
+
+    Parameters
+    ----------
+    scan : GivenScan
+    facts : dict
+        ``explanation.json``.
+    weights : (T,) array
+        Importance, divided by the scan's mean.
+    rows : int array
+        Landmarks.
+    rois : DataFrame
+        rois.tsv.
+    image : image, optional
+        The contributions painted on the atlas.
+    out : Path
+        Folder.
+    shift : float
+        Seconds by which events are drawn later.
+    """
+    tr, name, hues = scan.tr, facts["explained"], ("", "")
+    time_course(
+        weights, scan.series, scan.rois, np.sort(rows), tr or np.nan, out / "importance.png", volumes=scan.volumes
+    )
+    if scan.events is not None and tr is not None:
+        course = Course(dict.fromkeys(COURSE, ""), [name], tr, on_grid(weights, scan.volumes)[None], [scan.events])
+        with canvas(out / "events.png", height=1.8) as figure:
+            axis, key = figure.subplots(1, 2, width_ratios=[5.5, 1])
+            draw_course(axis, key, curve_table(course), block_table(course, event_masks(course, shift)))
+            axis.set(xlabel="time (s)", ylabel="importance")
+    if image is not None and rois["contribution"].any():
+        # of two classes, the positive one is red, as in the report
+        colours = colour_map(list(facts["probabilities"])[::-1], name)
+        hues = ("red", "blue") if colours == DIVERGING else ("blue", "red")
+        sizes = rois["contribution"].abs()
+        threshold = float(sizes.nlargest(max(1, round(DRAWN * len(sizes)))).min()) * (1 - 1e-5)
+        limit = float(sizes.max())
+        look = {"threshold": threshold, "vmin": -limit, "vmax": limit, "cmap": colours, "annotate": False}
+        with canvas(out / "map.png", height=3.5, layout=None) as figure:
+            upper, lower = figure.add_axes((0.0, 0.46, 1.0, 0.54)), figure.add_axes((0.0, 0.0, 0.9, 0.4))
+            glass = plotting.plot_glass_brain(image, axes=upper, display_mode="lyrz", plot_abs=False, **look)
+            slices = plotting.plot_stat_map(image, axes=lower, display_mode="z", cut_coords=6, colorbar=False, **look)
+            for display in (glass, slices):
+                display.annotate(size=8)
+    listed = rois.head(LISTED).astype(object)
+    write_page(
+        "one_scan.html",
+        out / "index.html",
+        facts=facts,
+        has_events=scan.events is not None and tr is not None,
+        hues=hues,
+        drawn=DRAWN,
+        rois=listed.where(listed.notna(), None).to_dict("records"),
+    )

@@ -1,0 +1,433 @@
+"""Predictions for new scans by all models of a pack, and whether a scan resembles the training cohort.
+
+Scans are files of ROI series, a table that names them, or results of the workflow.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bolt.config import nearest
+from bolt.datasets import COLUMNS as OF_SCANS
+from bolt.evaluate.metrics import metrics_of, pooled
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_text, read_yaml
+from bolt.io.series_files import SUFFIXES, read_series
+from bolt.io.volumes import require_tr
+from bolt.models.parts.temperature import with_temperature
+from bolt.series.cache import SeriesCache, zscore
+from bolt.series.connectivity import connectivity
+from bolt.share.cohort import distance, flags, floor_name, percentile, predict_floor, refusal
+from bolt.share.models import Pack
+from bolt.share.runs import IN_COHORT, TRAINED, known_scans
+from bolt.share.scans import SeriesInMemory, scan_table
+from bolt.training.ensembles import predict_each
+
+log = logging.getLogger(__name__)
+
+TABLES = read_yaml(Path(__file__).with_name("columns.yaml"))
+COLUMNS, EXCLUDED, METRIC_COLUMNS = TABLES["predictions"], TABLES["excluded"], TABLES["metrics"]
+ABOUT_SCANS = ("scan_id", "subject", "group", "session", "run", "task", "site", "age", "sex", "mean_fd", "tr")
+"""Columns of a table of series that are read, if there are any."""
+NUMBERS = ("age", "mean_fd", "tr")
+LONGEST = 200
+"""Bytes of a scan's name, which becomes that of a folder."""
+
+
+@dataclass
+class NewScans:
+    """Scans to predict.
+
+    Attributes
+    ----------
+    cache : SeriesCache or None
+        Their z-scored series in the model's columns; None if there is none.
+    labels : Series or None
+        True labels, where known.
+    excluded : list of tuple
+        scan_id and reason of scans that cannot be predicted.
+    """
+
+    cache: SeriesCache | None
+    labels: pd.Series | None = None
+    excluded: list[tuple[str, str]] = field(default_factory=list)
+
+
+def read_new_scans(source: Sequence[Path], pack: Pack, tr: float | None, label: str | None) -> NewScans:
+    """Read files of series, or a table of them.
+
+    Parameters
+    ----------
+    source : sequence of Path
+        Files of series; or one table (``.tsv``, ``.csv``) with the columns ``subject`` and ``file``, and, where known,
+        those of `ABOUT_SCANS`. Files are relative to the table.
+    pack : Pack
+        What series must be like.
+    tr : float, optional
+        Seconds, for scans whose repetition time is in no file.
+    label : str, optional
+        Column of the table with the true labels.
+
+    Raises
+    ------
+    DataError, ConfigError
+        The table cannot be read, or has no such column. What is wrong with single scans is in the result.
+    """
+    table = _table_of(source)
+    if label is not None and label not in table:
+        known = [column for column in table if column != "file"]
+        raise ConfigError(
+            f"--label {label}: no such column", hint=f"Columns: {', '.join(known) or 'none'}{nearest(label, known)}"
+        )
+    series, stated, excluded = list[NDArray[np.float32]](), dict[int, float | None](), list[tuple[str, str]]()
+    for row in table.index:
+        try:
+            for column in NUMBERS:
+                if column in table and pd.notna(table.at[row, column]):
+                    if np.isnan(pd.to_numeric(table.at[row, column], errors="coerce")):
+                        what = f"{column} '{table.at[row, column]}' is not a number"
+                        raise DataError(what, hint="Give a number, or n/a")
+                    if column == "tr":
+                        require_tr(float(table.at[row, column]), "tr")
+            values, stated[row] = _read_series(Path(table.at[row, "file"]), pack)
+            series.append(values)
+        except DataError as error:
+            excluded.append((str(table.at[row, "scan_id"]), str(error)))
+    if not series:
+        return NewScans(None, None, excluded)
+    rows, scans = table.loc[list(stated)], scan_table(len(stated))
+    for column in ABOUT_SCANS:
+        if column in rows:
+            scans[column] = rows[column].to_numpy()
+    for column in NUMBERS:
+        scans[column] = pd.to_numeric(scans[column], errors="coerce")
+    scans["tr"] = pd.Series(list(stated.values()), dtype=float).fillna(scans["tr"])
+    scans["group"] = (rows["group"].fillna(rows["subject"]) if "group" in rows else rows["subject"]).to_numpy()
+    if tr is not None:
+        scans["tr"] = scans["tr"].fillna(tr)
+    return NewScans(SeriesInMemory(series, scans), None if label is None else rows[label], excluded)
+
+
+def _table_of(source: Sequence[Path]) -> pd.DataFrame:
+    """Return a row per file, with a unique name of each scan: the lines of a table, or the files that are given."""
+    table, folder = None, Path()
+    if len(source) == 1 and source[0].suffix in (".tsv", ".csv") and source[0].is_file():
+        first = source[0].read_bytes()[:100_000].splitlines()[:1]
+        header = first[0].decode("utf-8-sig", "replace").replace('"', "") if first else ""
+        separator, name = ("\t", "tabs") if source[0].suffix == ".tsv" else (",", "commas")
+        if {"subject", "file"} <= set(header.split(separator)):
+            table, folder = read_text(source[0]), source[0].parent
+        elif {"subject", "file"} & set(re.split("[\t,;]", header.casefold())):
+            raise DataError(
+                "not a table with the columns 'subject' and 'file'",
+                where=source[0],
+                hint=f"Name them so; columns of a {source[0].suffix} are separated by {name}",
+            )
+    if table is None:
+        for path in source:
+            if not path.is_file():
+                what = "file not found" if not path.exists() else "not a file"
+                raise DataError(what, where=path, hint="Correct the path")
+            if path.suffix not in SUFFIXES:
+                hint = f"Give {', '.join(SUFFIXES)}"
+                raise DataError(f"'{path.suffix}' is no format of series", where=path, hint=hint)
+        names = [path.name.removesuffix(path.suffix) for path in source]
+        files = [str(path) for path in source]
+        table = pd.DataFrame({"subject": map(subject_of, names), "scan_id": names, "file": files})
+    if table.empty:
+        raise DataError("the table has no rows", hint="Name a file per row")
+    if table["file"].isna().any() or table["subject"].isna().any():
+        raise DataError("a row without subject or file", hint="Fill it in, or remove the row")
+    stems = table["file"].map(lambda file: Path(file).name.split(".")[0])
+    table = table.assign(file=[str(folder / file) for file in table["file"]])
+    table["scan_id"] = table["scan_id"].fillna(stems) if "scan_id" in table else stems
+    for name in table["scan_id"]:
+        if not name.isprintable() or "/" in name or name in (".", "..") or len(name.encode()) > LONGEST:
+            raise DataError(
+                f"'{name[:50]}' cannot name a scan", hint="Give names without '/', as 'scan_id' or file names"
+            )
+    twice = table["scan_id"][table["scan_id"].duplicated()]
+    if len(twice):
+        raise DataError(f"two scans are called '{twice.iloc[0]}'", hint="Add a column 'scan_id' with unique names")
+    return table
+
+
+def subject_of(name: str) -> str:
+    """Return the subject in the name of a file: ``sub-01`` of ``sub-01_task-rest``, or else the name itself."""
+    return name.split("_")[0] if name.startswith("sub-") else name
+
+
+def _read_series(path: Path, pack: Pack) -> tuple[NDArray[np.float32], float | None]:
+    """Return the z-scored series in the model's columns, and the repetition time that its sidecar states."""
+    sidecar = path.with_suffix(".json")
+    about: dict[str, Any] = read_json(sidecar) if sidecar.is_file() else {}
+    if not isinstance(about, dict):
+        raise DataError("not a description of series", where=sidecar, hint="Remove the file")
+    atlas = pack.atlas["name"]
+    for key, name, expected in (
+        ("Atlas", "atlas", atlas or None),
+        ("AtlasSHA256", "an atlas image with checksum", pack.atlas["sha256"]),
+        ("Space", "space", pack.space),
+    ):
+        if expected is not None and about.get(key) not in (None, expected):
+            raise DataError(
+                f"made with {name} {about[key]}, but the model was trained on {expected}",
+                where=sidecar,
+                hint="Make series as the model's README says",
+            )
+    require_denoising(about, pack, sidecar, hint=f"Make series with --denoise {pack.denoising}")
+    series = columns_of_model(read_series(path, pack.rois["value"].tolist()), path, pack, atlas)
+    tr = about.get("RepetitionTime")
+    return zscore(series), None if tr is None else require_tr(tr, path)
+
+
+def columns_of_model(
+    series: NDArray[np.float32], path: Path, pack: Pack, atlas: str, labels: pd.DataFrame | None = None
+) -> NDArray[np.float32]:
+    """Return the columns that the models were trained on: all, or those ROIs of the atlas that their cache kept.
+
+    Parameters
+    ----------
+    series : (T, R) array
+    path : Path
+        Their file.
+    pack : Pack
+    atlas : str
+        Name of the models' atlas; empty if unknown.
+    labels : DataFrame, optional
+        All ROIs of the atlas.
+
+    Raises
+    ------
+    DataError
+        They are of other ROIs, or too short.
+    """
+    values = pack.estimator.members_[0].info["rois"]
+    n_rois, n_columns = len(values), series.shape[1]
+    if n_columns != n_rois and labels is not None and n_columns == len(labels):
+        series = series[:, np.flatnonzero(labels["value"].isin(values))]
+    elif n_columns != n_rois:
+        hint = "Make series with the atlas that the model was trained with" + (f", '{atlas}'" * bool(atlas))
+        if len(series) == n_rois:
+            hint = "Transpose the array: rows must be volumes, columns ROIs"
+        known = f" (atlas '{atlas}')" if atlas else ""
+        raise DataError(f"{n_columns} ROIs, but this model reads {n_rois}{known}", where=path, hint=hint)
+    if len(series) < pack.shortest:
+        raise DataError(
+            f"{len(series)} volumes, but this model needs at least {pack.shortest}",
+            where=path,
+            hint="Give a longer scan, or a model with a shorter window",
+        )
+    return series
+
+
+def require_denoising(about: dict[str, Any], pack: Pack, where: Path, hint: str = "") -> None:
+    """Refuse series that state another denoising than the model's (DataError)."""
+    denoising = (about.get("Denoising") or {}).get("name")
+    if pack.denoising is not None and denoising not in (None, pack.denoising):
+        what = f"denoised by '{denoising}', but the model was trained on '{pack.denoising}'"
+        raise DataError(what, where=where, hint=hint)
+
+
+def read_results(results: Path, pack: Pack, label: str | None) -> NewScans:
+    """Read the series that the workflow has made of new scans.
+
+    Parameters
+    ----------
+    results : Path
+        ``results/<dataset>``.
+    pack : Pack
+    label : str, optional
+        Given if the labels in the results are wanted.
+
+    Raises
+    ------
+    DataError, ConfigError
+        There is no cache of the model's atlas and space; it has other ROIs, or was made of another image of the atlas
+        or by another denoising than the model's; scans have no label.
+    """
+    atlas = pack.atlas["name"]
+    manifests = sorted((results / "cache" / atlas).glob("*/manifest.json"))
+    manifests = [path for path in manifests if pack.space is None or path.parent.name.startswith(f"{pack.space}-")]
+    if len(manifests) != 1:
+        found = ", ".join(sorted(path.parent.parent.name for path in results.glob("cache/*/*/manifest.json")))
+        raise DataError(
+            f"{len(manifests)} caches of atlas '{atlas}' in space {pack.space}",
+            where=results,
+            hint=f"Its atlases: {found or 'none'}",
+        )
+    cache = SeriesCache(manifests[0].parent)
+    theirs, ours = cache.rois["value"].tolist(), pack.rois["value"].tolist()
+    missing = sorted(set(ours) - set(theirs))
+    if missing:
+        raise DataError(f"ROI {missing[0]} of the model is missing ({len(missing)} such ROIs)", where=cache.folder)
+    require_denoising(cache.manifest["settings"], pack, cache.folder)
+    require_image(results / "series" / cache.folder.name, cache.index["scan_id"], pack)
+    labels = cache.index["label"] if label is not None and cache.index["label"].notna().any() else None
+    if label is not None and labels is None:
+        raise ConfigError(f"--label {label}: scans have no label there", where=results / "scans.tsv")
+    columns = [theirs.index(value) for value in ours]
+    series = [np.ascontiguousarray(cache.series(i)[:, columns]) for i in range(len(cache))]
+    scans = cache.index[[column for column in cache.index if column in OF_SCANS]]
+    return NewScans(SeriesInMemory(series, scans), labels)
+
+
+def require_image(series: Path, scans: Sequence[str], pack: Pack) -> None:
+    """Refuse series that were made of another image of the model's atlas, by the first sidecar (DataError)."""
+    atlas, sha256 = pack.atlas["name"], pack.atlas["sha256"]
+    sidecars = (series / scan / f"{scan}_atlas-{atlas}_timeseries.json" for scan in scans)
+    sidecar = next((path for path in sidecars if path.is_file()), None)
+    actual = None if sidecar is None else read_json(sidecar).get("AtlasSHA256")
+    if sha256 is not None and actual not in (None, sha256):
+        raise DataError(
+            f"made with another image of atlas '{atlas}' (sha256 {actual})",
+            where=sidecar,
+            hint=f"The model's has the sha256 {sha256}",
+        )
+
+
+def predict_scans(pack: Pack, scans: NewScans, *, any_tr: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Predict new scans.
+
+    Parameters
+    ----------
+    pack : Pack
+    scans : NewScans
+    any_tr : bool
+        Predict scans of any repetition time.
+
+    Returns
+    -------
+    table : DataFrame
+        `COLUMNS` (label only if known), and after ``predicted`` for each class ``p_<class>``, the mean over models, and
+        ``calibrated_<class>``, the mean after temperature scaling, where the pack has a temperature.
+    excluded : DataFrame
+        `EXCLUDED`.
+
+    """
+    excluded = [(name, "predict", reason) for name, reason in scans.excluded]
+    cache, used, rows = scans.cache, dict[int, Any](), list[dict[str, Any]]()
+    cohort, members = pack.about.get("cohort", {}), pack.estimator.members_
+    for i, scan in enumerate(cache.index.itertuples() if cache is not None else ()):
+        reason = _unseen_site(pack, scan.site) or ("" if any_tr else refusal(scan, cohort))
+        if reason:
+            excluded.append((str(scan.scan_id), "predict", reason))
+        else:
+            used[i] = scan
+    if cache is not None and used:
+        known = known_scans(members, pack.place, cache)
+        predictions = predict_each(members, cache, pack.estimator.device, list(used))
+        for position, (i, scan) in enumerate(used.items()):
+            series, place = cache.series(i), None
+            n_uncovered = int((~series.any(axis=0)).sum())
+            row = {"scan_id": scan.scan_id, "subject": scan.subject, "group": scan.group}
+            row |= {"training_scan": known[i].twin, "n_models": int(known[i].models.sum()), "n_volumes": scan.length}
+            row |= {"tr": scan.tr, "mean_fd": scan.mean_fd, "n_uncovered": n_uncovered}
+            if scans.labels is not None:
+                row["label"] = scans.labels.iloc[i]
+            if pack.connectivity is not None:
+                away = distance(connectivity(series), pack.connectivity)
+                place = percentile(away, cohort["distance"])
+                row |= {"distance": away, "distance_percentile": place}
+            row["flags"] = "; ".join(filter(None, [known[i].flag, *flags(scan, n_uncovered, place, cohort)]))
+            rows.append(row | _combined(pack, predictions[known[i].models, position]))
+    table = pd.DataFrame(rows)
+    columns = [name for name in column_descriptions(pack) if name in table or name != "label"]
+    return table.reindex(columns=columns), pd.DataFrame(excluded, columns=list(EXCLUDED))
+
+
+def _unseen_site(pack: Pack, site: Any) -> str:
+    """Return why models that remove site effects cannot read a scan of this site; empty if they can."""
+    for part in (part for member in pack.estimator.members_ for part in member.parts):
+        effects = getattr(part.model, "site_effects", None)
+        if effects is not None and part.info["model"]["unseen_site"] != "pooled" and site not in effects.sites:
+            name = f"site '{site}'" if isinstance(site, str) else "no site"
+            return f"{name}, but the models remove the effects of the sites that they know: {', '.join(effects.sites)}"
+    return ""
+
+
+def _combined(pack: Pack, values: NDArray[np.float64]) -> dict[str, Any]:
+    """Combine the predictions of some models for one scan, (models, classes) or (models,)."""
+    classes = pack.classes
+    if classes is None:
+        return {"predicted": float(values.mean()), "spread": float(values.std())}
+    mean = values.mean(axis=0)
+    best = int(mean.argmax())
+    row: dict[str, Any] = {"predicted": classes[best]}
+    row |= {f"p_{name}": float(p) for name, p in zip(classes, mean, strict=True)}
+    if temperature := pack.about.get("temperature"):
+        calibrated = with_temperature(values, temperature).mean(axis=0)
+        row |= {f"calibrated_{name}": float(p) for name, p in zip(classes, calibrated, strict=True)}
+    agreement = float((values.argmax(axis=1) == best).mean())
+    return row | {"agreement": agreement, "spread": float(values[:, best].std())}
+
+
+def column_descriptions(pack: Pack) -> dict[str, str]:
+    """Return the columns of the table of predictions with their descriptions, in order."""
+    classes, temperature, columns = pack.classes or (), pack.about.get("temperature"), dict[str, str]()
+    for name, description in COLUMNS.items():
+        if pack.classes is not None or name != "agreement":
+            columns[name] = description
+        if name == "predicted":
+            columns |= {f"p_{one}": f"Probability of class {one}, mean over models" for one in classes}
+            scaled = f"The same after temperature scaling of each model ({temperature or 0:g})"
+            columns |= {f"calibrated_{one}": scaled for one in classes if temperature}
+    return columns
+
+
+def external_metrics(pack: Pack, table: pd.DataFrame, scans: NewScans) -> pd.DataFrame:
+    """Compute the metrics of labelled new scans, and of the confound floor.
+
+    Parameters
+    ----------
+    pack : Pack
+    table : DataFrame
+        From `predict_scans`, with labels.
+    scans : NewScans
+
+    Returns
+    -------
+    DataFrame
+        `METRIC_COLUMNS`.
+
+    Raises
+    ------
+    DataError
+        A label is missing, or is no class of the model.
+    """
+    classes = pack.classes
+    known = table[table["label"].notna() & ~table["flags"].str.startswith(TRAINED)]
+    if known.empty:
+        raise DataError("no predicted scan has a label, unless the models were trained on it", hint="Leave --label out")
+    strange = [] if classes is None else sorted(set(known["label"].astype(str)) - set(classes))
+    if strange:
+        raise DataError(
+            f"label '{strange[0]}' is no class of the model",
+            hint=f"Its classes: {', '.join(classes or ())}. Rename yours",
+        )
+    judged = {"model": known}
+    if classes and pack.about.get("temperature"):
+        p = known[[f"calibrated_{name}" for name in classes]].to_numpy()
+        named = {f"p_{name}": p[:, k] for k, name in enumerate(classes)}
+        judged["model, calibrated"] = known.assign(predicted=[classes[k] for k in p.argmax(axis=1)], **named)
+    if pack.floor is not None and scans.cache is not None:
+        of_cohort = known["training_scan"].notna() | known["flags"].str.contains(IN_COHORT, regex=False)
+        if n := of_cohort.sum():
+            log.info("no confound floor: %d of these scans are of the training cohort, to which it is fitted", n)
+        elif (floor := predict_floor(pack.floor, scans.cache)) is not None:
+            judged[floor_name(pack.floor)] = known[["scan_id", "label", "group"]].join(floor, on="scan_id")
+    rows = []
+    for name, predictions in judged.items():
+        summary = pooled(predictions, classes)
+        counts = {"n_scans": len(predictions), "n_groups": summary["n_groups"]}
+        rows += [{"model": name, "metric": metric, **summary[metric], **counts} for metric in metrics_of(classes)]
+    return pd.DataFrame(rows, columns=list(METRIC_COLUMNS))

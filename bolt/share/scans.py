@@ -1,0 +1,268 @@
+"""Scans that are given as arrays, with their labels and groups: checked, z-scored, and described by a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bolt.datasets import COLUMNS
+from bolt.io.errors import DataError
+from bolt.io.files import MISSING
+from bolt.io.series_files import is_constant
+from bolt.series.cache import SeriesCache, with_offsets, zscore
+
+GIVEN = ("site", "age", "sex", "mean_fd", "tr")
+"""Columns that the user may give about scans."""
+GIVEN_TEXT = ("site", "sex")
+
+
+class SeriesInMemory(SeriesCache):
+    """A cache of z-scored series that is not on disk.
+
+    Parameters
+    ----------
+    series : sequence of (T, R) arrays
+        From `as_series`.
+    scans : DataFrame
+        From `scan_table`, in the same order.
+    """
+
+    def __init__(self, series: Sequence[NDArray[np.floating]], scans: pd.DataFrame) -> None:
+        self.folder, self.manifest = Path(), {}
+        self.index = with_offsets(scans, map(len, series))
+        self.rois = roi_table(range(1, series[0].shape[1] + 1))
+        self._array = np.concatenate(series)
+
+    def array(self) -> NDArray[np.float32]:
+        """Return all series, (sum of T, R)."""
+        return self._array
+
+
+def as_series(scans: Any) -> list[NDArray[np.float32]]:
+    """Check series and z-score each over time.
+
+    Parameters
+    ----------
+    scans : sequence of (time, rois) arrays, or one array (scans, time, rois)
+        Scans may differ in length. A column of NaN is an ROI that is not covered.
+
+    Returns
+    -------
+    list of (T, R) float32 arrays
+        Constant and uncovered ROIs are zero.
+
+    Raises
+    ------
+    DataError
+        There is no scan; one of them is not a two-dimensional array of numbers, has fewer than two volumes or another
+        number of ROIs than the first, single values that are not finite, or no ROI that varies.
+    """
+    if isinstance(scans, str | bytes | Mapping) or not hasattr(scans, "__len__"):
+        raise DataError(f"a {type(scans).__name__}, not a list of scans", hint="Give a list of (time, rois) arrays")
+    if isinstance(scans, np.ndarray) and scans.dtype != object and scans.ndim != 3:
+        raise DataError(
+            f"an array of shape {scans.shape}",
+            hint="Give a list of (time, rois) arrays, or one array (scans, time, rois); one scan x is [x]",
+        )
+    if not len(scans):
+        raise DataError("no scans", hint="Give a list of (time, rois) arrays")
+    series: list[NDArray[np.float32]] = []
+    for i, scan in enumerate(scans):
+        where = f"scan {i}"
+        try:
+            masked = isinstance(scan, np.ma.MaskedArray)
+            values = np.ma.filled(scan.astype(float), np.nan) if masked else np.asarray(scan)
+            if values.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
+                raise TypeError(f"{values.dtype} is not real")
+            values = values if values.dtype.kind in "fiu" else values.astype(float)
+        except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of torch that has a gradient
+            raise DataError(f"not an array of numbers ({error})", where=where, hint="Give (time, rois)") from None
+        if values.ndim != 2 or values.shape[1] < 1:
+            raise DataError(
+                f"shape {values.shape}, not (time, rois)", where=where, hint="Give a 2D array for each scan"
+            )
+        if len(values) < 2:
+            raise DataError(f"{len(values)} time points", where=where, hint="Give (time, rois): rows are volumes")
+        with np.errstate(over="ignore"):  # a value beyond float32's range becomes infinite, and is refused below
+            values = values.astype(np.float32)
+        uncovered = np.isnan(values).all(axis=0)
+        wrong = ~np.isfinite(values) & ~uncovered
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise DataError(
+                f"{values[row, column]} at volume {row}, ROI {column} (counted from 0)",
+                where=where,
+                hint="Only whole ROIs may be NaN (not covered)",
+            )
+        if (is_constant(np.where(uncovered, 0, values)) | uncovered).all():
+            raise DataError("no ROI varies", where=where, hint="Give the BOLD series of a scan")
+        if series and values.shape[1] != series[0].shape[1]:
+            raise DataError(
+                f"scan {i} has {values.shape[1]} ROIs, but scan 0 has {series[0].shape[1]}",
+                hint="Give series of one atlas, (time, rois)",
+            )
+        series.append(zscore(values))
+    return series
+
+
+def in_one_order(scans: Any, names: Sequence[str] | None = None) -> tuple[Any, list[str] | None]:
+    """Put the columns of DataFrames in one order, by their names.
+
+    Parameters
+    ----------
+    scans : sequence
+        DataFrames whose columns are names of ROIs are reordered; anything else is taken as it is.
+    names : sequence of str, optional
+        The order; default: that of the first DataFrame.
+
+    Returns
+    -------
+    scans : sequence
+    names : list of str or None
+        None: no scan names its columns.
+
+    Raises
+    ------
+    DataError
+        A scan has other names than the first, or one name twice.
+    """
+    order = None if names is None else list(names)
+    if not (isinstance(scans, list | tuple) or (isinstance(scans, np.ndarray) and scans.dtype.kind == "O")):
+        return scans, order
+    ordered = []
+    for i, scan in enumerate(scans):
+        if isinstance(scan, pd.DataFrame) and all(isinstance(name, str) for name in scan):
+            found = list(scan)
+            order = found if order is None else order
+            if sorted(found) != sorted(order) or len(set(found)) < len(found):
+                odd = next(iter(sorted(set(found) ^ set(order))), "one twice")
+                raise DataError(
+                    f"columns of other names than the first scan's or the model's, such as '{odd}'",
+                    where=f"scan {i}",
+                    hint="Give series of one atlas; arrays (scan.to_numpy()) are read by position",
+                )
+            scan = scan[order]
+        ordered.append(scan)
+    return ordered, order
+
+
+def require_length(shortest: int, series: Sequence[NDArray[np.floating]]) -> None:
+    """Refuse scans with fewer than `shortest` volumes, which the model cannot read (DataError)."""
+    for i, scan in enumerate(series):
+        if len(scan) < shortest:
+            raise DataError(
+                f"scan {i} has {len(scan)} volumes, but the model needs at least {shortest}",
+                hint="Leave such scans out, or train with a shorter window",
+            )
+
+
+def scan_table(n: int, about: Any = None) -> pd.DataFrame:
+    """Return the table of scans that are given as arrays, with all columns of `bolt.datasets.COLUMNS`.
+
+    Parameters
+    ----------
+    n : int
+        Number of scans; they are called by their positions, so that their order is the order of their names.
+    about : DataFrame or mapping of columns, optional
+        What is known of each scan, a row per scan: columns of `GIVEN`, which covariates and harmonisation may need.
+        Sites and sexes become text: the same for 1, 1.0 and ``1``; None if missing.
+
+    Raises
+    ------
+    DataError
+        `about` has another number of rows, an unknown column, or a value that is no number where one is needed.
+    """
+    names = [f"{i:08d}" for i in range(n)]
+    table = pd.DataFrame({"scan_id": names, "subject": names, "group": names, "kind": "series"})
+    table = table.reindex(columns=list(COLUMNS)).astype(dict.fromkeys(("age", "mean_fd", "tr", "n_volumes"), float))
+    if about is None:
+        return table
+    try:
+        given = pd.DataFrame(about)
+    except ValueError as error:
+        raise DataError(f"scans: not a table ({error})", hint="Give a DataFrame with one row per scan") from None
+    unknown = sorted(set(map(str, given)) - set(GIVEN))
+    if unknown:
+        raise DataError(f"scans: unknown column '{unknown[0]}'", hint=f"Known: {', '.join(GIVEN)}")
+    if not given.columns.is_unique:
+        raise DataError("scans: duplicate columns", hint="Give each column once")
+    if len(given) != n:
+        raise DataError(f"scans: {len(given)} rows for {n} scans", hint="Give one row per scan")
+    for name, values in given.items():
+        if name in GIVEN_TEXT:
+            whole = [int(v) if isinstance(v, float | np.floating) and v == v and v % 1 == 0 else v for v in values]
+            texts = [None if pd.isna(value) else str(value).strip() for value in whole]
+            known = [None if text in ("", MISSING) else text for text in texts]
+            for text in set(filter(None, known)):
+                require_plain(text, f"scans: {name}")
+            table[name] = np.array(known, object)
+        else:
+            stated = values.replace({MISSING: None, "": None})
+            numbers = pd.to_numeric(stated, errors="coerce").to_numpy(float, na_value=np.nan)
+            wrong = np.isnan(numbers) & stated.notna().to_numpy()
+            if wrong.any():
+                value = values.iloc[int(wrong.argmax())]
+                raise DataError(f"scans: {name} '{value}' is not a number", hint="Give numbers, or NaN where unknown")
+            table[name] = numbers
+    return table
+
+
+def require_plain(text: str, what: str) -> None:
+    """Refuse text that would not survive being written to a table (DataError)."""
+    if not text.isprintable() or text != text.strip() or text in ("", MISSING):
+        raise DataError(
+            f"{what}: {text[:50]!r} is empty, '{MISSING}', has spaces around it, or has characters that do not print",
+            hint="Rename it",
+        )
+
+
+def one_per_scan(values: Any, n: int, what: str) -> NDArray[Any]:
+    """Return values as an array of one dimension; refuse another length, and missing values (DataError)."""
+    array = np.asarray(values)
+    if array.shape != (n,):
+        raise DataError(f"{what} have shape {array.shape} for {n} scans", hint="Give one per scan")
+    if pd.isna(array).any():
+        raise DataError(f"{what}: number {int(pd.isna(array).argmax())} is missing", hint="Leave such scans out")
+    return array
+
+
+def classes_of(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes, sorted; refuse those that cannot be learned or saved (DataError)."""
+    try:
+        classes = np.unique(labels)
+    except TypeError:
+        raise DataError("labels of several types", hint="Give labels of one type") from None
+    names = [str(name) for name in classes]
+    if len(names) < 2:
+        raise DataError(f"only one class: {names[0]}", hint="Give labels of at least two classes")
+    if not all(isinstance(name, str | int | float) for name in classes.tolist()):
+        raise DataError(f"labels of type {type(classes[0]).__name__}", hint="Give text or whole numbers")
+    if classes.dtype.kind == "f" and (classes != np.floor(classes)).any():
+        raise DataError(f"Unknown label type: numbers such as {names[0]}", hint="Use a regressor, or give text")
+    for name in names:
+        require_plain(name, "labels")
+    return classes
+
+
+def numbers_of(labels: NDArray[Any]) -> NDArray[np.float64]:
+    """Return labels as numbers; refuse others (DataError)."""
+    try:
+        if labels.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
+            raise TypeError(f"{labels.dtype} is not real")
+        numbers = labels.astype(float)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"labels are no numbers ({error})", hint="Use a classifier for classes") from None
+    if not np.isfinite(numbers).all():
+        raise DataError(f"label {int((~np.isfinite(numbers)).argmax())} is NaN or infinite", hint="Leave it out")
+    return numbers
+
+
+def roi_table(values: Sequence[int]) -> pd.DataFrame:
+    """Return ROIs of which only the label values are known."""
+    names = [f"ROI {value}" for value in values]
+    return pd.DataFrame({"value": values, "name": names, "network": None, "hemisphere": None})

@@ -1,0 +1,87 @@
+"""Files of an earlier job are removed before the next, but only those of the same image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bolt.cli.main import main
+from bolt.config import load_config
+from bolt.config.layout import T1W_PICTURES, Layout, anatomical_names, pictures_of
+from bolt.datasets import COLUMNS
+from bolt.io.files import read_json, write_status, write_table
+from bolt.preprocess.functional.workflow import functional_names
+from tests.snake import write_yaml
+
+SPACE = "MNI152NLin2009aSym"
+SCANS = ("sub-01_task-rest", "sub-01_task-rest_run-2")
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write outputs of a T1w and two scans whose raw files are no longer images."""
+    monkeypatch.chdir(tmp_path)
+    write_yaml(tmp_path / "own.yaml", {"source": "bids", "path": "bids", "label": "sex", "classes": ["F", "M"]})
+    keys = {"dataset": "own.yaml", "atlases": ["dosenbach160"], "preprocess": {"space": SPACE}}
+    path = write_yaml(tmp_path / "config.yaml", keys)
+    layout = Layout(load_config(path))
+    t1w = tmp_path / "bids/sub-01/anat/sub-01_T1w.nii.gz"
+    rows = []
+    for scan in SCANS:
+        bold = tmp_path / f"bids/sub-01/func/{scan}_bold.nii.gz"
+        rows.append({"scan_id": scan, "subject": "sub-01", "kind": "raw", "t1w": t1w, "bold": bold, "tr": 2.0})
+        touch(*(layout.functional("sub-01") / name for name in functional_names(scan, SPACE).values()))
+        touch(layout.functional("sub-01") / f"{scan}_space-{SPACE}_boldref.json")
+        touch(layout.functional("sub-01") / f"{scan}_desc-quality.json", bold)
+        for name in (f"{scan}_desc-carpetplot_bold.webp", f"{scan}_space-Old_desc-tsnr_boldmap.webp"):
+            touch(layout.derivatives / "sub-01/figures" / name)
+    touch(*(layout.anatomical("sub-01") / name for name in anatomical_names("sub-01_", SPACE).values()))
+    touch(layout.anatomical("sub-01") / "sub-01_desc-quality.json", t1w)
+    touch(layout.derivatives / "sub-01/figures/sub-01_desc-tissues_T1w.webp")
+    touch(layout.derivatives / "sub-01/figures/sub-01_space-Old_desc-normalisation_T1w.svg")
+    write_table(pd.DataFrame(rows, columns=list(COLUMNS)), layout.scans, COLUMNS)
+    return path
+
+
+def touch(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("old")
+
+
+def left(layout: Layout) -> list[str]:
+    """Return the names of files with content below the derivatives."""
+    files = (path for path in layout.derivatives.rglob("sub-*") if path.is_file() and path.stat().st_size)
+    return sorted(path.name for path in files)
+
+
+def test_a_failing_t1w_loses_its_pictures_and_its_scans_keep_theirs(config: Path) -> None:
+    layout = Layout(load_config(config))
+    before = left(layout)
+    assert main(["anatomical", "--config", str(config), "--folder", "sub-01"]) == 0
+    assert read_json(layout.anatomical_status("sub-01"))["state"] == "failed"
+    anatomical = [name for name in left(layout) if "task" not in name]
+    assert anatomical == ["sub-01_crash.txt", "sub-01_status.json"]
+    assert [name for name in left(layout) if "task" in name] == [name for name in before if "task" in name]
+
+
+@pytest.mark.parametrize("anatomical", ["ok", "failed"])
+def test_a_failing_scan_loses_its_files_and_the_other_run_keeps_them(config: Path, anatomical: str) -> None:
+    layout = Layout(load_config(config))
+    write_status(layout.anatomical_status("sub-01"), anatomical, "anatomical")
+    before = left(layout)
+    assert main(["functional", "--config", str(config), "--scan", SCANS[0]]) == 0
+    assert read_json(layout.functional_status(SCANS[0]))["state"] == "failed"
+    after = left(layout)
+    of_scan = [name for name in after if name.startswith(SCANS[0]) and not name.startswith(SCANS[1])]
+    assert {name.removeprefix(SCANS[0]) for name in of_scan} <= {"_crash.txt", "_status.json"}
+    others = [name for name in before if name not in of_scan and not name.startswith(f"{SCANS[0]}_")]
+    assert set(others) <= set(after) and {n for n in before if n.startswith(SCANS[1])} <= set(after)
+
+
+def test_pictures_of_another_space_are_skipped(config: Path) -> None:
+    figures = Layout(load_config(config)).derivatives / "sub-01/figures"
+    assert list(pictures_of(figures, "sub-01_", T1W_PICTURES).values()) == ["tissues_T1w", "normalisation_T1w"]
+    assert list(pictures_of(figures, "sub-01_", T1W_PICTURES, SPACE).values()) == ["tissues_T1w"]

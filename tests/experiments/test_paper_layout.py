@@ -1,0 +1,177 @@
+"""Tables with the rows and columns of the paper's, and what the target `paper` makes."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bolt.config import ROOT, Config, known, load_config, load_dataset, load_experiment
+from bolt.evaluate.classes import METRICS
+from bolt.experiments.entries import entries
+from bolt.experiments.markup import escape, latex, markdown
+from bolt.experiments.measured import with_formulas
+from bolt.experiments.results import RESULT_COLUMNS
+from bolt.experiments.tables import as_in_paper, in_papers_order
+from bolt.workflow.run import Run
+from tests.experiments.test_entries import configured
+from tests.paper_list import belongs, listed
+
+SHEETS = {
+    "ablation": ["Atlas", "CLS", "Windowing", "Fusion", "Cross Attn.", "CWR"],
+    "window_size": ["Atlas", "Window size"],
+}
+HEADINGS = ["Acc. (%)", "Rec. (%)", "Prec. (%)", "AUC (%)"]
+PAPER = ["ablation", "brain_maps", "comparison", "complexity", "landmarks", "task_timing", "window_size"]
+EXTRAS = ["baselines", "learning_curve", "spectra", "tuned", "tuned_learning_curve", "windows_only"]
+
+
+def filled(name, *datasets):
+    """Rows of datasets on both atlases, of which each has another number; the last row of each table is the best."""
+    found = []
+    for dataset in datasets:
+        found += entries(Config(dataset=dataset), load_experiment(name))
+    rows = [
+        {"dataset": e.dataset, "atlas": e.atlas, "row": e.row, "metric": m, "mean": (100 + i) / 1000 + k / 10}
+        for i, e in enumerate(found)
+        for k, m in enumerate(METRICS)
+    ]
+    table = pd.DataFrame(rows).assign(sd=0.01234, n_folds=10, expected_folds=10, n_scans=100, n_all_scans=100)
+    return found, table.reindex(columns=list(RESULT_COLUMNS))
+
+
+def layout(name, *datasets):
+    found, table = filled(name, *datasets)
+    return as_in_paper(load_experiment(name), found, table)
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_tables_of_settings_have_the_papers_columns_and_rows(name):
+    [sheet] = layout(name, "hcp_rest")
+    assert list(sheet.frame) == [*SHEETS[name], *HEADINGS] and sheet.title.endswith(": HCP-Rest")
+    n = len(sheet.frame) // 2
+    assert sheet.frame["Atlas"].tolist() == ["Schaefer"] * n + ["AAL"] * n
+    assert sheet.bold == {(i, heading) for i in (n - 1, 2 * n - 1) for heading in HEADINGS}
+    assert re.fullmatch(r"10\.00 ± 1\.23", sheet.frame["Acc. (%)"][0])
+
+
+def test_the_ablation_prints_the_papers_marks():
+    [sheet] = layout("ablation", "hcp_rest")
+    marks = [" ".join(row) for row in sheet.frame.iloc[:7, 1:6].to_numpy().tolist()]
+    assert marks == [
+        "✗ ✗ ✗ ✗ ✗", "✓ ✗ ✗ ✗ ✗", "✓ (G) ✓ ✗ ✗ ✗", "✓ (L) ✓ ✗ ✗ ✗", "✓ (L) ✓ ✓ ✗ ✗", "✓ (L) ✓ ✓ ✓ ✗",
+        "✓ (L) ✓ ✓ ✓ ✓",
+    ]  # fmt: skip
+    assert escape("✓ (G) ✗") == r"$\checkmark$ (G) $\times$"
+
+
+def test_the_comparison_has_a_table_per_atlas_with_datasets_beside_each_other():
+    schaefer, aal = layout("comparison", "abide1", "hcp_task", "hcp_rest")
+    assert (schaefer.title, aal.title) == ("Tables 4 and 5: Schaefer atlas", "Tables 4 and 5: AAL atlas")
+    names = [f"{dataset}: {heading}" for dataset in ("HCP-Rest", "HCP-Task", "ABIDE-I") for heading in HEADINGS]
+    assert list(schaefer.frame) == ["", *names] and len(schaefer.frame) == 14
+    assert schaefer.frame[""].tolist()[0] == "SVM" and schaefer.frame[""].tolist()[-1] == "BolT"
+    assert schaefer.bold == {(13, name) for name in names}
+    assert not {"meanMLP", "Majority", "SVM, crops"} & set(schaefer.frame[""])
+
+
+def test_reconstructed_methods_are_marked_and_explained_in_the_tables_that_people_copy():
+    stated = {e.row: e.model.fidelity for e in entries(Config(dataset="abide1"), load_experiment("comparison"))}
+    unknown = {row: fidelity.note for row, fidelity in stated.items() if fidelity.level == "reconstructed"}
+    sheets = layout("comparison", "abide1", "hcp_rest")
+    assert len(unknown) >= 4 and len(sheets) == 2
+    for sheet in sheets:
+        assert sheet.frame[""].tolist() == [f"{row} †" if row in unknown else row for row in stated]
+        assert "not a result of the original" in sheet.caption
+        for text, dagger, shown in ((markdown(sheet), "†", str), (latex(sheet, "tab:x"), r"$\dagger$", escape)):
+            assert all(f"{row} {dagger} " in text for row in unknown) and f"BolT {dagger}" not in text
+            notes = [f"{row} is reconstructed: {shown(note).rstrip('.')}" for row, note in unknown.items()]
+            assert all(note in text for note in notes) and text.count(" is reconstructed: ") == len(notes)
+    [settings] = layout("window_size", "hcp_rest")
+    assert "†" not in markdown(settings) and settings.notes == []
+
+
+def test_two_datasets_that_are_the_same_of_the_paper_keep_their_names():
+    [sheet, _] = layout("comparison", "abide1", "abide1_images")
+    assert {name.split(":")[0] for name in list(sheet.frame)[1:]} == {"ABIDE-I (abide1)", "ABIDE-I (abide1_images)"}
+
+
+def test_a_row_without_all_folds_is_named_and_never_bold():
+    found, table = filled("window_size", "hcp_rest")
+    table.loc[table["row"] == "BolT, W = 200", ["n_folds", "n_scans"]] = [7, 70]
+    [sheet] = as_in_paper(load_experiment("window_size"), found, table)
+    assert {i for i, _ in sheet.bold} == {2, 6}
+    assert sheet.notes[0] == "HCP-Rest, Schaefer, BolT, W = 200: 7 of 10 folds, 70 of 100 scans tested"
+
+
+def test_other_experiments_have_no_such_table():
+    assert [layout(name, "abide1") for name in EXTRAS if load_experiment(name).trains] == [[]] * 5
+
+
+def test_datasets_are_in_the_papers_order_and_others_follow():
+    found = [e for name in ("phantom", "abide1", "hcp_task", "hcp_rest") for e in filled("window_size", name)[0]]
+    assert list(dict.fromkeys(e.dataset for e in in_papers_order(found))) == [
+        "hcp_rest", "hcp_task", "abide1", "phantom",
+    ]  # fmt: skip
+
+
+def test_the_paper_and_the_extras_share_nothing_and_leave_nothing():
+    assert sorted(PAPER + EXTRAS) == known("experiment")
+    run = Run(configured(dataset="hcp_task").model_dump(mode="json"))
+    assert sorted(run.asked("paper")) == PAPER and sorted(run.asked("extras")) == EXTRAS
+    rest = Run(configured(dataset="hcp_rest").model_dump(mode="json"))
+    assert sorted(rest.asked("paper")) == [name for name in PAPER if name != "task_timing"]  # nothing happens at rest
+
+
+def test_every_table_and_figure_is_in_the_list_of_the_documentation():
+    text = Path("docs/paper.md").read_text()
+    listed = [line for line in text.splitlines() if line.startswith("| ")]
+    for name in PAPER:
+        assert any(f"`{name}`" in line for line in listed), name
+    for number in range(1, 6):
+        assert any(line.startswith(f"| Table {number}") for line in listed)
+    assert all(any(re.match(rf"\| Figures? (1, )?{n}[:,]", line) for line in listed) for n in range(2, 8))
+    assert all(f"`{name}`" in text for name in EXTRAS)
+
+
+def test_the_list_names_the_files_of_every_command():
+    """Which the workflow makes: tests/end_to_end/test_paper.py."""
+    found = listed("mine")
+    assert sorted(found) == PAPER
+    assert {name: files[0] for name, files in found.items()} == {
+        **{name: f"{name}.md" for name in PAPER},
+        "brain_maps": "brain_maps_mine_*.png",
+        "task_timing": "task_timing_mine_*_a.png",
+    }
+    assert found["task_timing"][1] == "task_timing_mine_*_b.png" and found["complexity"][1] == "complexity.png"
+    assert {*found["comparison"]} == {"comparison.md", "comparison_families.tsv"}
+    assert [name for name in ("comparison.tex", "comparison_sites.svg", "comparison_tests.tsv", "comparison.jpg")
+            if belongs(name, "comparison", found["comparison"], trained=True)] == [
+        "comparison.tex", "comparison_sites.svg", "comparison_tests.tsv",
+    ]  # fmt: skip
+    assert not belongs("brain_maps_other_x.png", "brain_maps", found["brain_maps"], trained=False)
+
+
+FORMULAS = {
+    "LSTM": ("O(N²T)", 1), "CNN-LSTM": ("O(kN²T) + O(N²T)", 1), "GC-LSTM": ("O(N²T)", 1), "STAGIN": (None, None),
+    "SwinT": ("O(NTW)", 1), "Longformer": (None, 1), "BaND": ("O(NT²)", 2), "TFF": ("O(NTW)", 1),
+    "IFT-Net": ("O(NT²)", 2), "HATNet": ("O(NTW)", 1), "BolT": ("O(NTW(1 + β·m·(1 − α))/α)", 1),
+    "BolT, vanilla": ("O(NT²)", 2),
+}  # fmt: skip
+"""Of Longformer, the paper states "linear" without a formula."""
+
+
+def test_formulas_stand_beside_exponents():
+    table = with_formulas(pd.DataFrame({"row": list(FORMULAS), "operations": 1.0}), load_experiment("complexity"))
+    stated = table[["row", "formula", "paper_exponent"]].astype(object)
+    stated = stated.where(stated.notna(), None)
+    assert {row: (formula, power) for row, formula, power in stated.to_numpy()} == FORMULAS
+    assert r"\textsuperscript{2}" in escape("O(NT²)") and r"$\beta$" in escape("β·m")
+
+
+def test_autism_and_women_are_red_as_in_the_paper_and_its_examples_train_several_seeds():
+    assert load_dataset("abide1").coloured == load_dataset("abide1_images").coloured == ["autism", "control"]
+    assert load_dataset("hcp_rest").coloured == ["female", "male"]
+    assert load_dataset("abide1").classes == ["control", "autism"]  # autism stays the positive class
+    examples = [load_config(ROOT / f"config/examples/{name}.yaml") for name in ("abide1", "hcp_rest", "hcp_task")]
+    assert min(len(example.seeds) for example in examples) >= 3

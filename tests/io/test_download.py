@@ -1,0 +1,168 @@
+"""Fetching over HTTP and from folders: verified, and complete or absent."""
+
+import gzip
+import hashlib
+import random
+import shutil
+from collections import namedtuple
+
+import pytest
+
+from bolt.io import download
+from bolt.io import resource_errors as disk
+from bolt.io.download import fetch, join, verify
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.resource_errors import require_space
+from tests.file_server import serve
+
+DATA = random.Random(0).randbytes(3_000_000)
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served/scan.bin").write_bytes(DATA)
+    (tmp_path / "served/scan.nii.gz").write_bytes(gzip.compress(DATA[:100_000]))
+    with serve(tmp_path / "served") as server:
+        yield server
+
+
+def get(server, tmp_path, name="scan.bin", **options):
+    return fetch(f"{server.address}/{name}", tmp_path / "got" / name, pause=0.01, **options)
+
+
+def left_behind(tmp_path):
+    return sorted(path.name for path in (tmp_path / "got").iterdir())
+
+
+def test_a_download_leaves_only_the_complete_file_which_is_not_fetched_again(server, tmp_path):
+    assert get(server, tmp_path, sha256=hashlib.sha256(DATA).hexdigest()).read_bytes() == DATA
+    assert left_behind(tmp_path) == ["scan.bin"]
+    get(server, tmp_path, size=len(DATA))
+    assert len(server.asked) == 1  # a valid file is not fetched again
+    (tmp_path / "got/scan.bin").write_bytes(b"")
+    assert get(server, tmp_path).read_bytes() == DATA
+    assert len(server.asked) == 2
+
+
+def test_a_download_that_breaks_off_is_repeated_and_leaves_nothing_where_it_fails(server, tmp_path):
+    server.drops["/scan.bin"] = [1_000_000, 500_000]
+    assert get(server, tmp_path).read_bytes() == DATA
+    server.drops["/scan.bin"] = [1_000_000]
+    with pytest.raises(
+        DataError, match="failed in 1 tries .*Try again later, or download it yourself .*again/scan.bin"
+    ):
+        fetch(f"{server.address}/scan.bin", tmp_path / "again/scan.bin", tries=1)
+    assert list((tmp_path / "again").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_a_busy_server_is_retried(server, tmp_path, code):
+    server.answers["/scan.bin"] = [code, code]
+    assert get(server, tmp_path).read_bytes() == DATA
+    assert len(server.asked) == 3
+
+
+def test_tries_are_bounded_and_pauses_grow(server, tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(download.time, "sleep", pauses.append)
+    server.answers["/scan.bin"] = [503] * 9
+    with pytest.raises(DataError, match="download failed in 6 tries.*503.*Try again later, or download it yourself"):
+        fetch(f"{server.address}/scan.bin", tmp_path / "got/scan.bin")
+    assert len(server.asked) == 6 and len(pauses) == 5
+    assert all(2**i <= pause <= 3 * 2**i for i, pause in enumerate(pauses))
+
+
+@pytest.mark.parametrize(("code", "words"), [(404, "does not have it"), (403, "refuses it, .*"), (401, "refuses it")])
+def test_final_status_codes_are_not_retried(server, tmp_path, code, words):
+    server.answers["/scan.bin"] = [code]
+    with pytest.raises(DataError, match=rf"scan\.bin: .*{words} \({code} .*Check the base address"):
+        get(server, tmp_path)
+    assert len(server.asked) == 1 and left_behind(tmp_path) == []
+
+
+def test_no_server(tmp_path):
+    with pytest.raises(DataError, match="download failed in 2 tries .*refused"):
+        fetch("http://127.0.0.1:9/scan.bin", tmp_path / "scan.bin", tries=2, pause=0.01)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<!DOCTYPE html><html><body>Log in</body></html>",
+        b"\n <html>Log in",
+        b"<?xml version='1.0'?><Error>AccessDenied",
+    ],
+)
+@pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii", "scan.1D", "table.csv"])
+def test_a_web_page_instead_of_a_scan_is_refused(server, tmp_path, name, page):
+    (server.folder / name).write_bytes(page)
+    with pytest.raises(DataError, match=rf"a web page .*instead of {name} .*(Log in|AccessDenied).*browser"):
+        get(server, tmp_path, name)
+    assert left_behind(tmp_path) == []
+    (server.folder / "about.html").write_bytes(page)
+    assert get(server, tmp_path, "about.html").is_file()
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-100], lambda data: data[:500] + b"\0" * 50 + data[550:]])
+def test_a_damaged_gzip_is_refused(server, tmp_path, change):
+    path = server.folder / "scan.nii.gz"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match=r"scan\.nii\.gz: the file is cut off or damaged"):
+        get(server, tmp_path, "scan.nii.gz")
+    assert left_behind(tmp_path) == []
+    path.write_bytes(b"\x5c\x01\0\0")
+    with pytest.raises(DataError, match="not compressed with gzip, despite its name"):
+        get(server, tmp_path, "scan.nii.gz")
+
+
+def test_wrong_size_and_checksum_are_refused(server, tmp_path):
+    with pytest.raises(DataError, match="the server has 3000000 bytes, but 5 are expected"):
+        get(server, tmp_path, size=5)
+    with pytest.raises(DataError, match="sha256 is .* not abc"):
+        get(server, tmp_path, sha256="abc")
+    (server.folder / "empty.1D").touch()
+    with pytest.raises(DataError, match="the file is empty"):
+        get(server, tmp_path, "empty.1D")
+    assert left_behind(tmp_path) == []
+
+
+def test_files_are_fetched_from_a_folder(server, tmp_path):
+    for address in (server.folder / "scan.bin", (server.folder / "scan.bin").as_uri()):
+        assert fetch(address, tmp_path / "got/scan.bin").read_bytes() == DATA
+        (tmp_path / "got/scan.bin").unlink()
+    with pytest.raises(DataError, match="gone.bin: file not found. Complete the folder"):
+        fetch(server.folder / "gone.bin", tmp_path / "got/gone.bin")
+    (server.folder / "page.nii").write_text("<html>")
+    with pytest.raises(DataError, match="a web page"):
+        fetch(server.folder / "page.nii", tmp_path / "got/page.nii")
+    assert not server.asked and left_behind(tmp_path) == []
+
+
+def test_disk_space_is_checked_before_the_download(server, tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda folder: usage(10, 9, 1_000_000))
+    with pytest.raises(ConfigError, match=r"got: not enough disk space: scan\.bin needs 3\.0 MB, 1\.0 MB are free"):
+        get(server, tmp_path)
+    assert left_behind(tmp_path) == []
+    with pytest.raises(ConfigError, match="not enough disk space"):
+        fetch(server.folder / "scan.bin", tmp_path / "got/scan.bin")
+    require_space(tmp_path / "not/yet", 1_000_000, "this")
+
+
+def test_a_disk_that_fills_up_is_a_config_error(server, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(ConfigError, match=r"no space left for scan\.bin. Free some space"):
+        fetch(server.folder / "scan.bin", tmp_path / "got/scan.bin")
+
+
+def test_addresses_below_a_base_and_files_by_their_own_names(tmp_path):
+    assert join("https://host/a/", "b", "c d.1D") == "https://host/a/b/c%20d.1D"
+    assert join(tmp_path, "b", "c d.1D") == str(tmp_path / "b" / "c d.1D")
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(b"x"))
+    verify(tmp_path / "a.nii.gz", size=(tmp_path / "a.nii.gz").stat().st_size)
+    with pytest.raises(DataError, match="bytes, but 3 are expected"):
+        verify(tmp_path / "a.nii.gz", size=3)

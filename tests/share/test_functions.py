@@ -1,0 +1,226 @@
+"""The functions of the package: they agree with the commands, and refuse what these refuse."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import matplotlib as mpl
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.model_selection import GroupKFold, KFold
+
+import bolt
+from bolt.config import Folds, Simulate
+from bolt.datasets.phantom.dataset import simulate_series
+from bolt.evaluate.metrics import write_metrics
+from bolt.folds.splits import make_folds
+from bolt.io.errors import BoltWarning, ConfigError, DataError, LeakError
+from bolt.io.files import read_json
+from bolt.series.cache import zscore
+from bolt.share.explanation import explain_models
+from tests.evaluate.test_paired import made_up
+from tests.experiments.test_results import write_run
+from tests.share.test_estimators import LABELS, SERIES, small
+
+PEOPLE = np.arange(24) // 2
+BY_PERSON = np.array(["a", "b"])[PEOPLE % 2]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("bolt.models.bolt", "from_reference"), ("bolt.explain.relevance", "relevance")]
+)
+def test_import_paths_that_are_promised(module, name):
+    function = getattr(importlib.import_module(module), name)
+    assert function.__module__ == module  # defined there: imported from elsewhere, it would move with that module
+
+
+def test_folds_are_the_workflows():
+    names = [f"{i:08d}" for i in range(24)]
+    scans = pd.DataFrame({"scan_id": names, "subject": PEOPLE.astype(str), "label": BY_PERSON, "site": ""})
+    scans = scans.assign(group=scans["subject"])
+    expected = make_folds(scans, Folds(outer=3, validation=0.2, seed=4))
+    folds = bolt.folds(BY_PERSON, PEOPLE, outer=3, validation=0.2, seed=4)
+    for number, fold in enumerate(folds):
+        rows = expected[expected["fold"] == number]
+        for role, positions in fold._asdict().items():
+            assert [int(scan) for scan in rows["scan_id"][rows["role"] == role]] == positions.tolist()
+    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(24))
+    bolt.check_leaks(folds, PEOPLE)
+
+
+def test_folds_of_numbers_and_sites():
+    numbers = bolt.folds(np.linspace(20, 60, 24), outer=3)
+    assert sorted(np.concatenate([fold.test for fold in numbers])) == list(range(24))
+    sites = np.repeat(["A", "B", "C"], 8)
+    by_site = bolt.folds(np.tile(["a", "b"], 12), sites=sites, outer=3, scheme="leave-site-out")
+    assert [set(sites[fold.test]) for fold in by_site] == [{"A"}, {"B"}, {"C"}]
+    with pytest.raises(DataError, match=r"sites have shape \(3,\) for 24 scans"):
+        bolt.folds(LABELS, sites=["A", "B", "C"])
+    with pytest.raises(DataError, match="only one class"):
+        bolt.folds(["a"] * 24)
+    for labels in (["a", None, "b"] * 4, [["a"], ["b"]] * 6, ["a", "a ", "b"] * 4):
+        with pytest.raises(DataError, match="labels"):
+            bolt.folds(labels, outer=2)
+    with pytest.raises(ConfigError, match="outer"):
+        bolt.folds(LABELS, outer=1)
+
+
+def test_leaks_are_found():
+    naive = list(KFold(3, shuffle=True, random_state=0).split(SERIES))
+    bolt.check_leaks(naive)
+    with pytest.raises(LeakError, match="group '.*' is in test and train of fold 0"):
+        bolt.check_leaks(naive, PEOPLE)
+    with pytest.raises(LeakError, match="site 'A'"):
+        bolt.check_leaks(naive, sites=["A"] * 24)
+    copies = [*SERIES[:23], 3 * SERIES[0] + 1]
+    with pytest.raises(LeakError, match="series '00000000' and '00000023' is in test and train"):
+        bolt.check_leaks([(np.arange(23), [23])], series=copies)
+    with pytest.raises(LeakError, match="scan_id '00000005'"):
+        bolt.check_leaks([(np.arange(6), np.arange(5, 10))])
+    with pytest.raises(DataError, match="fold 0: 1 parts"):
+        bolt.check_leaks([(np.arange(6),)], PEOPLE)
+    with pytest.raises(DataError, match="test part of fold 0 is not positions of 24 scans"):
+        bolt.check_leaks([(np.arange(6), [24])], PEOPLE)
+    with pytest.raises(LeakError, match="group"):
+        bolt.check_leaks(KFold(3, shuffle=True, random_state=0).split(PEOPLE), groups=PEOPLE)  # an iterator
+    bolt.check_leaks(GroupKFold(3).split(PEOPLE, groups=PEOPLE), groups=PEOPLE)
+    with pytest.raises(DataError, match="no folds"):
+        bolt.check_leaks([])
+    with pytest.raises(DataError, match="3 and 1 scans"):
+        bolt.check_leaks([([0, 1], [2])], groups=[1, 2, 3], series=[np.ones((9, 2))])
+
+
+@pytest.fixture(scope="module")
+def models():
+    return [small(seed=seed).fit(SERIES, LABELS) for seed in (0, 1)]
+
+
+def test_explain_is_the_commands_explanation(models):
+    model = models[0]
+    explained = bolt.explain(model, 5 * SERIES[2], n_landmarks=3)
+    target = model.classes_.tolist().index(model.predict(SERIES[2:3])[0])
+    expected = explain_models([model.members_[0].model], zscore(5 * SERIES[2]), target, n_landmarks=3)
+    assert explained.target == model.predict(SERIES[2:3])[0]
+    np.testing.assert_array_equal(explained.landmarks, expected.landmarks)
+    np.testing.assert_allclose(explained.contributions, expected.contributions, rtol=1e-5)
+    np.testing.assert_allclose(explained.importance, expected.importance, rtol=1e-6)
+    np.testing.assert_allclose(explained.probabilities, model.predict_proba(SERIES[2:3])[0], rtol=1e-6)
+    other = ({"a", "b"} - {explained.target}).pop()
+    against = bolt.explain(model, SERIES[2], other, n_landmarks=3)
+    assert against.target == other and not np.allclose(against.contributions, explained.contributions)
+    with pytest.raises(ConfigError, match="n_landmarks is 0"):
+        bolt.explain(model, SERIES[2], n_landmarks=0)
+    with pytest.raises(ConfigError, match="importance is defined for BolT"):
+        bolt.explain(bolt.estimator("svm").fit(SERIES, LABELS), SERIES[2])
+
+
+def test_explain_averages_over_members(models):
+    one, other = models
+    both = small().set_params()
+    both.members_, both.classes_, both.n_features_in_ = [*one.members_, *other.members_], one.classes_, 6
+    target = both.predict(SERIES[:1])[0]
+    expected = (one.importance(SERIES[0], target) + other.importance(SERIES[0], target)) / 2
+    np.testing.assert_allclose(both.importance(SERIES[0]), expected, rtol=1e-6)
+    explained = bolt.explain(both, SERIES[0])
+    np.testing.assert_array_equal(explained.landmarks, np.argsort(-expected, kind="stable")[:5])
+    averaged = (one.predict_proba(SERIES) + other.predict_proba(SERIES)) / 2
+    np.testing.assert_allclose(both.predict_proba(SERIES), averaged)
+
+
+@pytest.fixture
+def image(tmp_path):
+    """A scan in MNI space, and an atlas of three ROIs of which one is outside the scan."""
+    random, affine = np.random.default_rng(0), np.diag([4.0, 4, 4, 1])
+    values = random.normal(100, 1, (6, 6, 6, 20)).astype(np.float32)
+    bold = nib.Nifti1Image(values, affine)
+    bold.header.set_zooms((4, 4, 4, 2.0))
+    bold.header.set_xyzt_units("mm", "sec")
+    labels = np.zeros((6, 6, 9), np.int16)
+    labels[:2, :, :6], labels[3:, :, :6], labels[:, :, 7:] = 1, 2, 3
+    atlas = tmp_path / "tpl-MNI152NLin6Asym_atlas-Toy_dseg.nii.gz"
+    nib.save(nib.Nifti1Image(labels, affine), atlas)
+    return bold, values, labels, atlas
+
+
+def test_parcellate_averages_images_on_disk_and_in_memory(image, tmp_path):
+    bold, values, labels, atlas = image
+    path = tmp_path / "sub-1_space-MNI152NLin6Asym_bold.nii.gz"
+    nib.save(bold, path)
+    with pytest.warns(BoltWarning, match="1 ROIs are not covered, NaN"):
+        series = bolt.parcellate(path, atlas)
+    assert series.shape == (20, 3) and series.dtype == np.float32 and np.isnan(series[:, 2]).all()
+    for column, value in enumerate((1, 2)):
+        np.testing.assert_allclose(series[:, column], values[labels[:, :, :6] == value].mean(axis=0), rtol=1e-6)
+    with pytest.warns(BoltWarning):
+        np.testing.assert_array_equal(bolt.parcellate(bold, atlas, space="MNI152NLin6Asym"), series)
+    confounds = pd.DataFrame({"x": np.linspace(-1, 1, 20)})
+    with pytest.warns(BoltWarning):
+        cleaned = bolt.parcellate(path, atlas, confounds=confounds)
+    assert abs(np.corrcoef(cleaned[:, 0], confounds["x"])[0, 1]) < 1e-5
+    with pytest.raises(ConfigError, match="reads no confounds"):
+        bolt.parcellate(path, atlas, confounds=confounds, denoise="none")
+    with pytest.raises(DataError, match="not an image"):
+        bolt.parcellate(values, atlas)
+
+
+def test_the_plot_shows_the_weights():
+    mpl.use("agg")
+    weights = np.array([1.0, 2, 3, 4, 5, 6, 7])
+    axis = bolt.plot_importance(weights, tr=2.0, n_landmarks=2)
+    line = axis.get_lines()[0]
+    np.testing.assert_allclose(line.get_xdata(), 2.0 * np.arange(7))
+    np.testing.assert_allclose(line.get_ydata(), weights / 4)
+    assert axis.get_xlabel() == "time (s)" and len(axis.patches) == 2
+    _, given = mpl.pyplot.subplots()
+    assert bolt.plot_importance(weights, ax=given) is given and given.get_xlabel() == "volume"
+    mpl.pyplot.close("all")
+    with pytest.raises(DataError, match=r"shape \(2, 2\)"):
+        bolt.plot_importance(np.ones((2, 2)))
+
+
+def test_simulated_series_are_the_phantoms():
+    data, again, other = bolt.simulate(8, seed=1), bolt.simulate(8, seed=1), bolt.simulate(8, seed=2)
+    people, expected = simulate_series(8, Simulate(n_subjects=8, seed=1))
+    for values, scan, twin, stranger in zip(data.series, expected, again.series, other.series, strict=True):
+        np.testing.assert_array_equal(values, scan.values)
+        np.testing.assert_array_equal(values, twin)
+        assert values.shape != stranger.shape or not np.allclose(values, stranger)
+    assert (data.y == "patient").tolist() == [person.positive for person in people]
+    assert [len(marks) for marks in data.landmarks] == [len(values) for values in data.series]
+    assert sorted(set(data.tr)) == [2.0, 2.2] and len(data.rois) == data.series[0].shape[1] == 160
+    assert (data.rois["sign"] != 0).sum() == 30 and set(data.rois["network"][data.rois["sign"] != 0]) == {"default"}
+    with pytest.raises(ConfigError, match="n_subjects"):
+        bolt.simulate(1)
+
+
+def test_import_is_lazy():
+    code = (
+        "import sys, bolt; heavy = {'torch', 'sklearn', 'pandas', 'nilearn', 'numpy'} & set(sys.modules);"
+        "assert not heavy, heavy; assert 'BolTClassifier' in dir(bolt);"
+        "assert callable(bolt.explain) and callable(bolt.folds)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert bolt.explain is sys.modules["bolt.explain"] and bolt.explain.relevance.relevance
+    with pytest.raises(AttributeError, match="no attribute 'classify'"):
+        _ = bolt.classify
+
+
+def test_the_comparison_with_chance_is_that_of_the_report(tmp_path):
+    table = made_up(0.4, seed=2, n=60, folds=4)
+    run = write_run(tmp_path, table)
+    write_metrics(run, ["control", "patient"], range(4), run)
+    reported = read_json(run / "summary.json")["chance"]
+    files = [run / f"fold-{fold}/predictions.tsv" for fold in range(4)]
+    rows = pd.concat([pd.read_csv(file, sep="\t", dtype={"subject": str, "group": str}) for file in files])
+    for given in (run, files, rows, rows.sample(frac=1, random_state=0)):
+        found = bolt.compare_with_chance(given)
+        assert (found["value"], found["p"], found["bar"]) == (reported["value"], reported["p"], reported["bar"])
+    assert 0.001 < found["p"] < 1
+    with pytest.raises(DataError, match="without training"):
+        bolt.compare_with_chance(rows[rows["role"] == "test"])
+    with pytest.raises(DataError, match="no fold-"):
+        bolt.compare_with_chance(tmp_path)

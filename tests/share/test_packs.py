@@ -1,0 +1,540 @@
+"""Packs: nothing of participants in them, and predictions that equal those of the run."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from safetensors.numpy import load_file, save_file
+from sklearn.linear_model import LogisticRegression
+
+import bolt
+from bolt.cli.main import main
+from bolt.cli.predict import predict
+from bolt.config import Config, Dataset, load_model
+from bolt.config.models import DatasetSettings
+from bolt.config.study import Study
+from bolt.evaluate.metrics import pooled
+from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
+from bolt.models.parts.temperature import fit_temperature, with_temperature
+from bolt.series.cache import SeriesCache
+from bolt.series.connectivity import connectivity
+from bolt.share.cohort import distance, flags, percentile, predict_floor, refusal, summarise_cohort
+from bolt.share.models import on_crops, pack, read_pack
+from bolt.share.runs import series_facts
+from bolt.training.features import train_features
+from bolt.training.outputs import Training
+from bolt.training.runner import train_folds
+from tests.caches import pack as make_cache
+from tests.caches import scan_table, split
+from tests.share.test_estimators import LABELS, SERIES, SMALL
+
+
+def make_pack(run, out, licence=None):
+    pack(argparse.Namespace(run=run, out=out, licence=licence))
+    return out
+
+
+def build_run(folder: Path, model: str, seeds=(0, 1), outer=3, run=None, **changes):
+    """The results of a small study with one model, as the workflow leaves them; returns the model's folder."""
+    rng = np.random.default_rng(0)
+    about = {"site": ["north", "north", "south", "south"] * 6, "age": rng.integers(20, 50, 24).astype(float)}
+    table = scan_table(LABELS, **about, sex=["F", "M"] * 12)
+    table["mean_fd"] = np.where(LABELS == "b", 0.3, 0.1) + rng.random(24) / 10
+    results = folder / "results" / "toy"
+    made = make_cache(folder, SERIES, table)
+    cache = results / "cache" / "toy" / "space-none"
+    cache.parent.mkdir(parents=True)
+    made.rename(cache)
+    folds = split(results, table, outer=outer)
+    config = Config(dataset="toy", atlases=["toy"], models=[model])
+    write_yaml(config.model_dump(mode="json"), results / "config.yaml")
+    dataset = Dataset(
+        name="toy", source="series", path=folder / "secret" / "x.tsv", label="diagnosis", classes=["a", "b"], crop=30
+    )
+    settings = load_model(model).model_copy(update=changes)
+    runs = results / "runs" / "toy" / "space-none" / settings.run_name
+    trainings = [
+        Training(fold, seed, runs / f"seed-{seed}" / f"fold-{fold}") for seed in seeds for fold in run or range(outer)
+    ]
+    runner = train_features if model == "svm" else train_folds
+    assert runner(cache, folds, settings, dataset, trainings, device="cpu") == [None] * len(trainings)
+    for training in trainings:
+        write_json({}, training.folder / "provenance.json")
+    return runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return build_run(tmp_path_factory.mktemp("svm"), "svm")
+
+
+@pytest.fixture(scope="module")
+def packed(run, tmp_path_factory):
+    return make_pack(run, tmp_path_factory.mktemp("packed") / "model", "cc-by-4.0")
+
+
+@pytest.fixture
+def copied(packed, tmp_path):
+    """A pack to be altered."""
+    return Path(shutil.copytree(packed, tmp_path / "model"))
+
+
+@pytest.fixture
+def unsealed(copied):
+    """A pack of which others have removed the checksums."""
+    (copied / "sha256.json").unlink()
+    return copied
+
+
+def role_test(tables):
+    return pd.concat([table[table["role"] == "test"] for table in tables])
+
+
+def predictions(run, pattern):
+    return [read_table(path, text=("scan_id", "subject", "group")) for path in run.glob(f"{pattern}/predictions.tsv")]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The study's series as files, and their table."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    rows = []
+    for i, (series, label) in enumerate(zip(SERIES, LABELS, strict=True)):
+        np.save(folder / f"x{i}.npy", series)
+        rows.append((f"p{i:03d}", f"x{i}.npy", label, 2.0, 30.0, "F", 0.2, "north"))
+    table = pd.DataFrame(rows, columns=["subject", "file", "group_label", "tr", "age", "sex", "mean_fd", "site"])
+    table.to_csv(folder / "scans.tsv", sep="\t", index=False)
+    return folder / "scans.tsv"
+
+
+def run_predict(model, source, out, **options):
+    defaults = {"label": None, "tr": None, "any_tr": False, "explain": None, "atlas": None}
+    source = source if isinstance(source, list) else [source]
+    predict(argparse.Namespace(model=model, source=source, out=out, **defaults | options))
+    return read_table(out, text=("scan_id", "subject", "training_scan", "label", "predicted", "flags"))
+
+
+# ---- the pack ----
+def test_a_pack_predicts_as_the_run_does(run, packed):
+    whole, members = bolt.load(packed), [bolt.load(folder) for folder in sorted(run.glob("seed-*/fold-*"))]
+    assert len(whole.members_) == len(members) == 6
+    expected = np.mean([member.predict_proba(SERIES) for member in members], axis=0)
+    np.testing.assert_allclose(whole.predict_proba(SERIES), expected)
+
+
+def test_a_pack_holds_no_participant(packed):
+    everything = b"".join(path.read_bytes() for path in sorted(packed.rglob("*")) if path.is_file())
+    index = [f"s{i:03d}" for i in range(24)] + [f"p{i:03d}" for i in range(24)] + ["secret"]
+    assert not [name for name in index if name.encode() in everything]
+    about = read_json(packed / "model.json")
+    assert about["cohort"]["label"] == {"a": 12, "b": 12} and about["cohort"]["site"] == {"north": 12, "south": 12}
+    assert not {"age_min", "min", "max"} & set(about["cohort"]["age"]), "extremes belong to single participants"
+    sums = read_json(packed / "sha256.json")
+    assert set(sums) == {p.relative_to(packed).as_posix() for p in packed.rglob("*.*") if p.name != "sha256.json"}
+    assert all(sha256(packed / name) == digest for name, digest in sums.items())
+
+
+def test_the_card_has_what_hubs_and_people_read(packed):
+    card = (packed / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["license"] == "cc-by-4.0" and front["library_name"] == "bolt-fmri"
+    (result,) = front["model-index"][0]["results"]
+    about = read_json(packed / "model.json")
+    assert {m["type"]: m["value"] for m in result["metrics"]}["accuracy"] == about["metrics"]["accuracy"]["value"]
+    assert "no medical device" in card and "- Site: north 12, south 12" in card and "24 scans of 24 subjects" in card
+    assert "Crops of" not in card, "an SVM reads whole scans"
+    assert "what motion, age and sex alone achieves" in card and "a folder with fMRIPrep" not in card
+    assert "single models" in card and "over 2 seeds" in card
+
+
+def test_the_metrics_are_those_of_scans_not_trained_on(run, packed):
+    expected = pooled(role_test(predictions(run, "seed-*/fold-*")), ["a", "b"])["auc"]["value"]
+    assert read_json(packed / "model.json")["metrics"]["auc"]["value"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_run_that_has_failed_folds_says_so(run, tmp_path):
+    run = Path(shutil.copytree(run.parents[3], tmp_path / "toy")) / run.relative_to(run.parents[3])
+    shutil.rmtree(run / "seed-1")
+    status = run / "seed-0" / "fold-1" / "status.json"
+    write_json(read_json(status) | {"state": "failed", "reason": "x"}, status)
+    for name in ("checkpoint.json", "checkpoint.safetensors"):
+        (status.parent / name).unlink()
+    packed = make_pack(run, tmp_path / "model")
+    assert "1 further trainings failed" in (packed / "README.md").read_text() and len(bolt.load(packed).members_) == 2
+    for status in run.glob("seed-0/fold-*/status.json"):
+        write_json(read_json(status) | {"state": "failed", "reason": "x"}, status)
+    with pytest.raises(DataError, match="no fold has finished"):
+        make_pack(run, tmp_path / "other")
+    for place in (tmp_path, tmp_path / "results/toy"):
+        with pytest.raises(DataError, match="not a run's folder"):
+            make_pack(place, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rois": {"value": [1, 2], "name": ["x", "y"]}}, "for 2 ROIs|differ"),
+        ({"cohort": None}, "not a model's description"),
+        ({"temperature": "hot"}, "not a model's description"),
+        ({"atlas": None}, "not a model's description"),
+        ({"cohort": {"volumes": [1, 2], "distance": [], "tr": None}}, "not described in finite numbers"),
+        ({"cohort": {"volumes": [1, 2], "distance": [1], "tr": ["a", 2]}}, "not a model's description"),
+        ({"series": {"crop": 30, "denoising": "24p"}}, "not described"),
+    ],
+)
+def test_a_hostile_pack_is_refused(unsealed, change, message):
+    write_json(read_json(unsealed / "model.json") | change, unsealed / "model.json")
+    with pytest.raises(DataError, match=message):
+        read_pack(unsealed)
+
+
+def test_arrays_that_are_damaged_or_not_finite_are_refused(unsealed):
+    weights = unsealed / "member-0" / "checkpoint.safetensors"
+    arrays = load_file(weights)
+    name = next(name for name, value in arrays.items() if value.dtype.kind == "f")
+    save_file(arrays | {name: np.full_like(arrays[name], np.nan)}, weights)
+    with pytest.raises(DataError, match="NaN or infinite weights"):
+        read_pack(unsealed)
+    save_file(arrays, weights)
+    (unsealed / "cohort.safetensors").write_bytes(b"\x80\x04cos\nsystem\n")
+    with pytest.raises(DataError, match="not readable"):
+        read_pack(unsealed)
+
+
+def test_a_pack_that_was_altered_is_refused(copied):
+    with (copied / "README.md").open("a") as card:
+        card.write("\nMore about the cohort.\n")
+    read_pack(copied)  # people may add to the card
+    info = copied / "member-1" / "checkpoint.json"
+    write_json(read_json(info) | {"seed": 9}, info)
+    with pytest.raises(DataError, match="'member-1/checkpoint.json' is altered"):
+        read_pack(copied)
+    shutil.rmtree(copied / "floor")
+    with pytest.raises(DataError, match="'floor/checkpoint.json' is missing"):
+        read_pack(copied)
+
+
+def test_a_pack_that_cannot_be_written_leaves_the_earlier_one_and_otherwise_nothing_of_it(
+    run, copied, tmp_path, monkeypatch
+):
+    before = {path: path.read_bytes() for path in copied.rglob("*.*") if path.is_file()}
+
+    def full(text, path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("bolt.share.models.write_text", full)
+    with pytest.raises(BoltError, match=f"{tmp_path}.*no space left"):
+        make_pack(run, copied)
+    assert {path: path.read_bytes() for path in copied.rglob("*.*") if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (copied / "floor").is_dir() and (copied / "member-5").is_dir()
+    bolt.load(run / "seed-0" / "fold-0").save(copied)
+    assert not (copied / "floor").exists() and [path.name for path in copied.glob("member-*")] == ["member-0"]
+    assert len(bolt.load(copied).members_) == 1
+
+
+# ---- predictions ----
+def test_known_test_scans_get_the_predictions_of_their_fold(run, files, tmp_path):
+    expected = role_test(predictions(run, "seed-*/fold-*")).groupby("scan_id")["p_b"].mean()
+    table = run_predict(run, files, tmp_path / "out.tsv")
+    assert table["training_scan"].tolist() == [f"s{i:03d}" for i in range(24)], "recognised by content, not by name"
+    np.testing.assert_allclose(table["p_b"], expected.loc[table["training_scan"]], atol=1e-9)
+    assert (table["n_models"] == 2).all(), "one fold of each seed"
+
+
+def test_a_fold_alone_flags_scans_that_it_was_trained_on(run, files, tmp_path):
+    fold = run / "seed-0" / "fold-1"
+    expected = predictions(fold, ".")[0].set_index("scan_id")
+    table = run_predict(fold, files, tmp_path / "out.tsv", label="group_label").set_index("training_scan")
+    np.testing.assert_allclose(table["p_b"], expected["p_b"].loc[table.index], atol=1e-9)
+    trained = table["flags"].fillna("").str.contains("every model was trained on this scan")
+    assert trained.loc[expected.index].tolist() == (expected["role"] != "test").tolist()
+    metrics = read_table(tmp_path / "out_metrics.tsv")
+    assert set(metrics["n_scans"]) == {8}, "scans that were trained on are in no metric"
+
+
+def test_new_scans_get_all_models(packed, tmp_path, files):
+    table = run_predict(packed, files, tmp_path / "out.tsv")
+    loaded = bolt.load(packed)
+    np.testing.assert_allclose(table[["p_a", "p_b"]], loaded.predict_proba(SERIES), atol=1e-9)
+    each = np.stack([bolt.training.ensembles.predict_each([m], loaded._checked(SERIES))[0] for m in loaded.members_])
+    best = each.mean(axis=0).argmax(axis=1)
+    np.testing.assert_allclose(table["agreement"], (each.argmax(axis=2) == best).mean(axis=0))
+    np.testing.assert_allclose(table["spread"], each[:, np.arange(24), best].std(axis=0), atol=1e-9)
+    temperature = read_json(packed / "model.json")["temperature"]
+    np.testing.assert_allclose(table["calibrated_b"], with_temperature(each, temperature).mean(axis=0)[:, 1], atol=1e-9)
+    assert set(table) <= set(json.dumps(read_json(tmp_path / "out.json")).replace('"', " ").split())
+    assert (table["n_models"] == 6).all() and table["training_scan"].isna().all()
+
+
+def test_external_metrics_and_the_confound_floor(packed, files, tmp_path):
+    table = run_predict(packed, files, tmp_path / "out.tsv", label="group_label")
+    metrics = read_table(tmp_path / "out_metrics.tsv").set_index(["model", "metric"])
+    expected = pooled(table.assign(group=table["subject"]), ["a", "b"])
+    assert metrics.at[("model", "auc"), "value"] == pytest.approx(expected["auc"]["value"])
+    assert metrics.at[("model", "auc"), "low"] == pytest.approx(expected["auc"]["low"])
+    assert metrics.at[("motion, age and sex alone", "accuracy"), "value"] == pytest.approx(0.5), "all scans moved alike"
+    assert metrics.at[("model, calibrated", "accuracy"), "value"] == metrics.at[("model", "accuracy"), "value"]
+
+
+def test_the_floor_learns_from_the_training_cohort(packed):
+    floor = read_pack(packed).floor
+    cache = bolt.load(packed)._checked(SERIES)
+    cache.index["mean_fd"], cache.index["age"], cache.index["sex"] = np.linspace(0.05, 0.45, 24), 30.0, "F"
+    predicted = predict_floor(floor, cache)["p_b"].to_numpy()
+    assert (np.diff(predicted) > 0).all() and predicted[0] < 0.3 and predicted[-1] > 0.7
+    for unknown in (None, "female"):
+        cache.index["sex"] = unknown
+        assert predict_floor(floor, cache) is None
+    assert floor.info["model"]["hyper"]["C"] == LogisticRegression().C
+
+
+def test_scans_that_do_not_fit_are_left_out_with_their_reasons(packed, files, tmp_path):
+    changes = [
+        (lambda scan: np.save(scan, SERIES[0][:, :5]), "5 ROIs, but this model reads 6 .atlas 'toy'.. Make series"),
+        (lambda scan: np.save(scan, SERIES[0][:1]), "1 time points"),
+        (lambda scan: np.save(scan, np.full((40, 6), np.nan)), "no ROI varies"),
+        (lambda scan: scan.unlink(), "file not found"),
+        (lambda scan: write_json({"Atlas": "aal116"}, scan.with_suffix(".json")), "made with atlas aal116, but .* toy"),
+        (lambda scan: write_json({"RepetitionTime": "fast"}, scan.with_suffix(".json")), "RepetitionTime"),
+        (lambda scan: write_json([1], scan.with_suffix(".json")), "not a description"),
+    ]
+    for i, (change, _) in enumerate(changes):
+        change(files.with_name(f"x{i}.npy"))
+    assert len(run_predict(packed, files, tmp_path / "out.tsv")) == 24 - len(changes)
+    excluded = read_table(tmp_path / "out_exclusions.tsv").set_index("scan_id")["reason"]
+    assert len(excluded) == len(changes)
+    for i, (_, reason) in enumerate(changes):
+        assert re.search(reason, excluded[f"x{i}"])
+
+
+def test_another_repetition_time_is_refused_unless_asked_for(packed, files, tmp_path):
+    lines = pd.read_csv(files, sep="\t").assign(tr=[2.0] * 10 + [2.5] * 10 + [0.72] * 4)
+    lines.to_csv(files, sep="\t", index=False)
+    table = run_predict(packed, files, tmp_path / "out.tsv")
+    flagged = table["flags"].fillna("").str.contains("TR 2.5 s, trained at 2 s")
+    assert flagged.tolist() == [False] * 10 + [True] * 10
+    excluded = read_table(tmp_path / "out_exclusions.tsv")
+    assert excluded["reason"].str.contains("repetition time 0.72 s, but the model was trained at 2 s").all()
+    assert len(run_predict(packed, files, tmp_path / "out.tsv", any_tr=True)) == 24
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"out": "x.csv"}, ConfigError, "ends in .tsv"),
+        ({"out": "files/scans.tsv"}, ConfigError, "is a source"),
+        ({"label": "diagnosys"}, ConfigError, "no such column"),
+        ({"tr": -2.0}, ConfigError, "no repetition time"),
+        ({"source": "nothing.npy"}, DataError, "file not found"),
+        ({"source": "README.md"}, DataError, "no format of series"),
+        ({"source": "four.npy"}, DataError, "none of the 1 scans can be predicted"),
+        ({"source": "semicolons.csv"}, DataError, "columns of a .csv are separated by commas"),
+        ({"rename": str.upper}, DataError, "not a table with the columns 'subject' and 'file'"),
+        ({"columns": {"scan_id": [f"../x{i}" for i in range(24)]}}, DataError, "'../x0' cannot name a scan"),
+        ({"columns": {"scan_id": [f"a\n{i}" for i in range(24)]}}, DataError, "cannot name a scan"),
+        ({"columns": {"tr": -2}}, DataError, "none of the 24 scans can be predicted"),
+        ({"columns": {"age": "old"}}, DataError, "none of the 24 scans can be predicted"),
+    ],
+)
+def test_options_and_tables_that_make_no_sense_are_refused(packed, files, tmp_path, options, error, message):
+    given, table = dict(options), pd.read_csv(files, sep="\t")
+    (tmp_path / "README.md").write_text("")
+    np.save(tmp_path / "four.npy", SERIES[0][:, :4])
+    table.to_csv(tmp_path / "semicolons.csv", sep=";", index=False)
+    table = table.rename(columns=given.pop("rename", str)).assign(**given.pop("columns", {}))
+    table.to_csv(files, sep="\t", index=False)
+    source, out = tmp_path / given.pop("source", files), tmp_path / given.pop("out", "out.tsv")
+    with pytest.raises(error, match=message):
+        run_predict(packed, source, out, **given)
+    assert out == files or not out.exists()
+
+
+def test_an_estimator_saved_from_python_predicts_too(tmp_path, files):
+    bolt.estimator("svm").fit(SERIES, LABELS).save(tmp_path / "model")
+    table = run_predict(tmp_path / "model", files, tmp_path / "out.tsv")
+    assert len(table) == 24 and (table["flags"] == "training cohort unknown").all()
+    assert "calibrated_b" not in table
+
+
+# ---- numbers ----
+def test_temperature_scaling():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=4000)
+    logits = rng.normal(size=4000) + np.where(truth == 1, 1, -1)
+    honest = 1 / (1 + np.exp(-2 * logits))  # the true posterior of this mixture
+    p = np.column_stack([1 - honest, honest])
+    assert fit_temperature(p, truth) == pytest.approx(1, abs=0.08)
+    sharp = with_temperature(p, 1 / 3)
+    assert fit_temperature(sharp, truth) == pytest.approx(3, abs=0.25)
+    np.testing.assert_allclose(with_temperature(sharp, 3.0), p, atol=1e-6)
+    assert (with_temperature(p, 2.0).argmax(axis=1) == p.argmax(axis=1)).all()
+    certain = np.eye(2)[[0, 1] * 6] * 0.98 + 0.01
+    scaled = with_temperature(certain, fit_temperature(certain, np.array([0, 1] * 6)))
+    assert scaled.max() == pytest.approx(7 / 8, abs=0.01), "six scans of a class: (6 + 1) / (6 + 2)"
+
+
+def test_the_distance_to_a_cohort(tmp_path):
+    cache = SeriesCache(make_cache(tmp_path, SERIES, scan_table(LABELS)))
+    summary, mean = summarise_cohort(cache, range(24))
+    each = [connectivity(cache.series(i)) for i in range(24)]
+    np.testing.assert_allclose(mean, np.mean(each, axis=0), atol=1e-6)
+    others = [np.mean(each[:i] + each[i + 1 :], axis=0) for i in range(24)]
+    away = [1 - np.corrcoef(c, mean_of_others)[0, 1] for c, mean_of_others in zip(each, others, strict=True)]
+    np.testing.assert_allclose(summary["distance"], np.percentile(away, range(1, 100)), atol=1e-4)
+    assert distance(mean, mean) == pytest.approx(0, abs=1e-6) and distance(-mean, mean) == pytest.approx(2, abs=1e-6)
+    assert distance(np.zeros(0), np.zeros(0)) == 1, "one ROI has no connectivity"
+    assert percentile(-1, summary["distance"]) == 0 and percentile(9, summary["distance"]) == 100
+    assert abs(percentile(float(np.median(away)), summary["distance"]) - 50) <= 3
+    assert summary["volumes"] == [min(map(len, SERIES)), max(map(len, SERIES))] and summary["tr"] == [2, 2]
+
+
+def scan(**changes):
+    about = {"tr": 2.0, "length": 100, "mean_fd": 0.2, "age": 30.0, "site": "A"}
+    return pd.DataFrame([about | changes]).iloc[0]
+
+
+COHORT = {
+    "tr": [2.0, 2.5],
+    "volumes": [90, 110],
+    "mean_fd": {"5": 0.1, "95": 0.3},
+    "age": {"5": 20.0, "95": 40.0},
+    "site": {"A": 10, "B": 9},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"tr": 1.5}, ["TR 1.5 s, trained at 2–2.5 s"]),
+        ({"tr": np.nan}, ["TR unknown"]),
+        ({"length": 80}, ["80 volumes, trained on 90–110"]),
+        ({"mean_fd": 0.5}, ["0.5 mm mean FD, 90 % of the training cohort: 0.1–0.3"]),
+        ({"mean_fd": 0.34}, []),
+        ({"age": 10.0}, ["10 years, 90 % of the training cohort: 20–40"]),
+        ({"site": "C"}, ["site 'C' is new"]),
+        ({"site": None}, []),
+    ],
+)
+def test_flags(changes, expected):
+    assert flags(scan(**changes), 0, 50, COHORT) == expected
+    assert flags(scan(**changes), 2, 100, COHORT) == [
+        "2 ROIs without signal", *expected, "connectivity farther from the mean than 100 % of the training cohort"
+    ]  # fmt: skip
+
+
+def test_refusal_by_repetition_time():
+    refused = [tr for tr in (1.3, 1.34, 2.0, 3.7, 3.8) if refusal(scan(tr=tr), COHORT)]
+    assert refused == [1.3, 3.8]
+    assert not refusal(scan(tr=np.nan), COHORT) and not refusal(scan(tr=9), {})
+
+
+# ---- honesty ----
+def test_another_scan_of_a_training_subject_is_not_new(run, files, tmp_path):
+    rng = np.random.default_rng(5)
+    for name in ("named", "recognised", "stranger"):
+        np.save(files.parent / f"{name}.npy", rng.normal(size=(40, 6)).astype(np.float32))
+    rows = [("sub-p002", "named.npy"), ("p7", "x7.npy"), ("p7", "recognised.npy"), ("q", "stranger.npy")]
+    table = pd.DataFrame(rows, columns=["subject", "file"]).assign(tr=2.0, label="a", age=[20, 30, 40, 50.0])
+    table["file"] = [str(files.parent / file) for file in table["file"]]
+    table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    folds = read_table(run.parents[3] / "folds.tsv", text=("scan_id",)).query("role == 'test'").set_index("scan_id")
+    predicted = run_predict(run, tmp_path / "t.tsv", tmp_path / "out.tsv", label="label").set_index("scan_id")
+    assert predicted["n_models"].tolist() == [2, 2, 2, 6], "one fold of each seed did not train on a known subject"
+    flags = predicted["flags"].fillna("")
+    assert flags.str.contains("is in the training cohort").tolist() == [True, False, True, False]
+    values = np.load(files.parent / "named.npy")
+    members = [bolt.load(run / f"seed-{seed}" / f"fold-{folds.at['s002', 'fold']}") for seed in (0, 1)]
+    expected = np.mean([member.predict_proba([values])[0] for member in members], axis=0)
+    np.testing.assert_allclose(predicted.loc["named", ["p_a", "p_b"]].astype(float), expected)
+    models = set(read_table(tmp_path / "out_metrics.tsv")["model"])
+    assert models == {"model", "model, calibrated"}, "the confound floor was fitted to these scans"
+    fold = next(k for k in range(3) if k != folds.at["s002", "fold"])
+    alone = run_predict(run / "seed-0" / f"fold-{fold}", tmp_path / "t.tsv", tmp_path / "o.tsv").set_index("scan_id")
+    assert alone.at["named", "flags"].startswith("every model was trained on this subject")
+
+
+def test_a_pack_of_one_seed_is_described_by_that_seed(run, tmp_path):
+    about = read_json(make_pack(run / "seed-1", tmp_path / "model") / "model.json")
+    assert about["runs"] == {"trained": 3, "failed": 0, "seeds": [1], "tested": ""} and len(about["members"]) == 3
+    card = (make_pack(run / "seed-1" / "fold-2", tmp_path / "one") / "README.md").read_text()
+    assert "In 8 scans of the training cohort" in card and "the mean of" not in card
+
+
+def test_the_card_has_the_crop_of_the_training(tmp_path):
+    """A recipe may have another crop than the dataset, which has 30 volumes."""
+    once = {"training": load_model("meanmlp").training.model_copy(update={"epochs": 1})}
+    run = build_run(tmp_path, "meanmlp", seeds=(0,), run=[0], by_dataset={"toy": DatasetSettings(crop=12)}, **once)
+    assert "Crops of 12 volumes; all settings are" in (make_pack(run, tmp_path / "model") / "README.md").read_text()
+    some = ("bolt", "svm_published", "bnt", "svm", "ensemble", "site_only")
+    assert [name for name in some if on_crops(load_model(name))] == ["bolt", "svm_published"]
+
+
+def test_images_of_abide_are_said_to_be_preprocessed_by_others():
+    about = series_facts(Study.of(Config(dataset="abide1_images", atlases=["aal116"])), None)
+    assert about["made_by"] == "the Preprocessed Connectomes Project (cpac)" and about["preprocessing"] is None
+
+
+def test_seeds_are_not_scans():
+    truth, p = np.array([0, 1] * 6), np.eye(2)[[0, 1] * 6] * 0.98 + 0.01
+    once = fit_temperature(p, truth)
+    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5), 5) == pytest.approx(once, rel=1e-3)
+    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5)) < 0.9 * once
+
+
+def test_a_scan_of_an_unknown_site_costs_no_other_scan(files, tmp_path):
+    model = make_pack(build_run(tmp_path, "svm", seeds=(0,), run=[0], harmonise="combat"), tmp_path / "model")
+    expected = run_predict(model, files, tmp_path / "all.tsv").set_index("scan_id")
+    table = pd.read_csv(files, sep="\t")
+    table.loc[[3, 5], "site"] = ["mars", None]
+    table.to_csv(files, sep="\t", index=False)
+    predicted = run_predict(model, files, tmp_path / "out.tsv").set_index("scan_id")
+    pd.testing.assert_series_equal(predicted["p_b"], expected["p_b"].drop(["x3", "x5"]))
+    reasons = read_table(tmp_path / "out_exclusions.tsv").set_index("scan_id")["reason"]
+    assert reasons["x3"].startswith("site 'mars', but the models remove") and reasons["x5"].startswith("no site")
+
+
+def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatch):
+    """By `bolt predict --explain`, and by `bolt explain` of a run, a fold, a pack and an estimator."""
+    monkeypatch.setattr("bolt.share.one_scan._write_page", lambda *_: None)
+    training = load_model("bolt").training.model_copy(update={"epochs": 1, "batch_size": 8})
+    run = build_run(tmp_path, "bolt", seeds=(0,), hyper={**load_model("bolt").hyper, **SMALL}, training=training)
+    series = files.parent / "x1.npy"
+    table = run_predict(run, [series], tmp_path / "out.tsv", tr=2.0, explain=tmp_path / "explained")
+    assert table["subject"].tolist() == ["x1"] and (table["tr"] == 2).all()
+
+    def explained(model, name):
+        assert main(["explain", str(model), str(series), "--out", str(tmp_path / name)]) == 0
+        return read_json(tmp_path / name / "explanation.json")
+
+    predicted, of_run = read_json(tmp_path / "explained/x1/explanation.json"), explained(run, "run")
+    assert table["n_models"].tolist() == [1] == [of_run["provenance"]["models"]]
+    for found in (predicted, of_run):
+        assert found["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
+    assert of_run["landmarks"]["volume"] == predicted["landmarks"]["volume"] and of_run["tested"]["scans"] == 24
+    assert any("1 of 3 models that were not trained on it" in note for note in of_run["notes"])
+
+    paths = [series, files.parent / "x2.npy"]
+    packed = run_predict(make_pack(run, tmp_path / "model"), paths, tmp_path / "packed.tsv", tr=2.0)
+    expected = bolt.load(tmp_path / "model").predict_proba(SERIES[1:3])
+    np.testing.assert_allclose(packed[["p_a", "p_b"]], expected, atol=1e-7)
+    bolt.load(run).save(tmp_path / "saved")
+    copied = shutil.copytree(run, tmp_path / "copied")
+    of_pack, of_saved, of_copy = (explained(tmp_path / name, f"of_{name}") for name in ("model", "saved", copied.name))
+    assert of_pack["log_odds"] == pytest.approx(of_saved["log_odds"]) == pytest.approx(of_copy["log_odds"])
+    assert of_pack["provenance"]["models"] == 3 and of_pack["tested"] == of_run["tested"] and not of_saved["tested"]
+
+    folds = [explained(run / f"seed-0/fold-{fold}", f"fold-{fold}") for fold in range(3)]
+    assert sum("Every model was trained on this scan" in " ".join(found["notes"]) for found in folds) == 2
