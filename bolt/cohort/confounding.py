@@ -8,7 +8,6 @@ interval that excludes medium ones: a large p-value alone may mean that there ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_ind
 
 from bolt.cohort.association import Association, compare_families, compare_pairs
-from bolt.io.files import read_yaml
+from bolt.io.files import columns
 
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
 UNITS = {"age": "years", "mean_fd": "mm mean FD"}
-TEST_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["tests"]
+TEST_COLUMNS = columns("cohort", "tests")
 LEVEL = 0.05
 DIFFERS, MAY_DIFFER, SIMILAR = "differs", "may differ", "similar"
 VERBS = {

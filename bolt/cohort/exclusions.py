@@ -13,10 +13,10 @@ import pandas as pd
 
 from bolt.datasets.participants import SELECTION
 from bolt.io.errors import DataError, shorten_list
-from bolt.io.files import read_columns, read_json, read_text, read_yaml, to_numbers, write_table
+from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
 
-EXCLUSION_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["exclusions"]
-WARNING_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["warnings"]
+EXCLUSION_COLUMNS = columns("cohort", "exclusions")
+WARNING_COLUMNS = columns("cohort", "warnings")
 DUPLICATES = "duplicates"
 """Stage of copies of a recording, excluded or grouped by `folds: duplicates`."""
 JOINED = "joined"

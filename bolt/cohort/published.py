@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.config import Published
-from bolt.io.files import read_yaml, write_table
+from bolt.io.files import columns, write_table
 
 log = logging.getLogger("bolt")
 
-COHORT_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["cohort"]
+COHORT_COLUMNS = columns("cohort", "cohort")
 
 
 def compare_cohort(scans: pd.DataFrame, published: Published) -> pd.DataFrame:

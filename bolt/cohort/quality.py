@@ -15,7 +15,7 @@ import pandas as pd
 from bolt.config import Config, Dataset, Quality
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.io.errors import DataError
-from bolt.io.files import read_columns, read_json, read_table, read_yaml, to_numbers, write_status, write_table
+from bolt.io.files import columns, read_columns, read_json, read_table, to_numbers, write_status, write_table
 from bolt.io.series_files import read_series
 from bolt.preprocess.quality.measures import MEASURES, motion_numbers
 
@@ -25,7 +25,7 @@ MOTION = ("framewise_displacement", "std_dvars")
 RATINGS = ("keep", "unsure", "exclude")
 """What a person may say of a scan."""
 QUALITY_COLUMNS: dict[str, str] = {
-    **read_yaml(Path(__file__).with_name("columns.yaml"))["quality"],
+    **columns("cohort", "quality"),
     **{name: f"{m.description}{f' ({m.unit})' if m.unit else ''}" for name, m in MEASURES.items()},
 }
 

@@ -23,11 +23,11 @@ from bolt.config.layout import folder_of
 from bolt.datasets.institutions import similar_sites_note
 from bolt.datasets.participants import INDEX, check_labels, exclude
 from bolt.io.errors import DataError
-from bolt.io.files import read_yaml
+from bolt.io.files import columns
 from bolt.io.names import BRACES, FOLDER, RULE, is_name
 
 log = logging.getLogger("bolt")
-COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["scans"]
+COLUMNS = columns("datasets", "scans")
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in ("age", "mean_fd", "tr", "n_volumes"))
 
 

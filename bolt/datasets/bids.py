@@ -48,7 +48,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}), config.preprocess.average_t1w)
     images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
     processed = [image.path for image in images if _is_processed(image)]
-    rows = [_row(bold, dataset, config, t1w) for bold in images if bold.path not in processed]
+    others = set(processed)
+    rows = [_row(bold, dataset, config, t1w) for bold in images if bold.path not in others]
     if processed:
         if not rows:
             raise DataError(

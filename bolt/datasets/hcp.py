@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from bolt.datasets.participants import join_subjects, read_csv, read_timing, ref
 from bolt.datasets.spaces import refuse_confounds
 from bolt.io.download import fetch
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_table, read_yaml, write_bytes, write_table
+from bolt.io.files import columns, read_table, read_yaml, write_bytes, write_table
 from bolt.io.names import NAME
 
 log = logging.getLogger("bolt")
@@ -48,7 +47,7 @@ MASK = "brainmask_fs.2.nii.gz"
 MOVEMENT = "Movement_RelativeRMS_mean.txt"
 HEADER_BYTES = 1 << 14
 """Bytes at the start of a compressed image that certainly contain its header."""
-LISTING_COLUMNS, EVENT_COLUMNS = itemgetter("listing", "events")(read_yaml(Path(__file__).with_name("columns.yaml")))
+LISTING_COLUMNS, EVENT_COLUMNS = columns("datasets", "listing"), columns("datasets", "events")
 
 
 @dataclass(frozen=True)

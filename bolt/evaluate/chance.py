@@ -24,6 +24,7 @@ from scipy.stats import rankdata
 from bolt.evaluate.classes import class_arrays, mean_of_finite
 from bolt.evaluate.numbers import number_arrays
 from bolt.folds.label_permutation import label_units
+from bolt.io.errors import DataError
 
 LEVEL = 0.025
 """One-sided level of the verdict, as of a two-sided 95 % interval."""
@@ -61,8 +62,13 @@ def compare_with_chance(
     """
     random = np.random.default_rng(seed)
     observed, null, n_units = [], [], 0
-    for _, fold in tests.groupby("fold"):
+    for number, fold in tests.groupby("fold"):
         seeds = [part.sort_values("scan_id", ignore_index=True) for _, part in fold.groupby("seed")]
+        if any(not part["scan_id"].is_unique or not part["scan_id"].equals(seeds[0]["scan_id"]) for part in seeds):
+            raise DataError(
+                f"the seeds of fold {number} do not predict the same scans, each once",
+                hint="Give the test rows of all seeds of each fold",
+            )
         arrays = [number_arrays(part) if classes is None else class_arrays(part, classes) for part in seeds]
         unit, first, member = np.unique(label_units(seeds[0]), return_index=True, return_inverse=True)
         code = arrays[0][0]

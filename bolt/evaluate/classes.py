@@ -16,7 +16,6 @@ tests and intervals are those of Brier score and log loss.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.io.errors import DataError
-from bolt.io.files import read_yaml
+from bolt.io.files import columns
 from bolt.models.parts.temperature import with_temperature
 
 BINS = 15
@@ -35,7 +34,7 @@ METRICS = ("accuracy", "recall", "precision", "auc")
 """Metrics of the paper."""
 CLASS_METRICS = (*METRICS, "balanced_accuracy", "brier", "log_loss")
 CLASS_COLUMNS: dict[str, str] = {
-    **read_yaml(Path(__file__).with_name("columns.yaml"))["classes"],
+    **columns("evaluate", "classes"),
     "log_loss": f"mean of −ln(probability of the true class), which is clipped at {SMALLEST:g}",
 }
 

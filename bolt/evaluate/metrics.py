@@ -28,14 +28,14 @@ from bolt.evaluate.classes import (
 )
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
-from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table
+from bolt.io.files import columns, read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 from bolt.models.parts.temperature import fit_temperature
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "log_loss", "mae")
 COLUMNS: dict[str, str] = {
-    **read_yaml(Path(__file__).with_name("columns.yaml"))["folds"],
+    **columns("evaluate", "folds"),
     **CLASS_COLUMNS,
     **NUMBER_COLUMNS,
     "note": "why a value is missing",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.io.errors import DataError
-from bolt.io.files import read_yaml
+from bolt.io.files import columns
 
 NUMBER_METRICS = ("r", "mae", "r2")
-NUMBER_COLUMNS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["numbers"]
+NUMBER_COLUMNS = columns("evaluate", "numbers")
 
 
 def number_scores(

@@ -14,7 +14,6 @@ scan, are averaged over seeds before they are tested. The tests differ in what t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from bolt.cohort.confounding import holm
 from bolt.evaluate.classes import class_arrays, log_losses, squared_errors
 from bolt.evaluate.metrics import by_fold, metrics_of
 from bolt.evaluate.numbers import number_arrays
-from bolt.io.files import read_yaml
+from bolt.io.files import columns
 
 FEWEST_FOLDS = 6  # with five, the smallest two-sided p of the signed-rank test is 0.06
 DRAWS = 9999
@@ -34,7 +33,7 @@ EXACT = 13  # up to this number of differences all sign patterns are enumerated,
 NO_SPREAD = "no t-test: the difference is the same in all folds"
 TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
 TEST_COLUMNS: dict[str, str] = {
-    **read_yaml(Path(__file__).with_name("columns.yaml"))["tests"],
+    **columns("evaluate", "tests"),
     **{
         f"{name}_holm": f"{name}, Holm-corrected for the rows compared on this dataset, atlas and metric"
         for name in TESTS

@@ -350,8 +350,9 @@ def as_in_paper(experiment: Experiment, entries: Sequence[Entry], results: pd.Da
         for place, part in results.groupby(["dataset", "atlas"])
         for metric in METRICS
     }
-    titles, sheets = dataset_titles(rows), []
+    sheets: list[Sheet] = []
     for place, here in tables.items():
+        titles = dataset_titles(rows if settings else here)
         unknown = reconstructed({entry.row: entry.model.fidelity for entry in here})
         lines: dict[tuple[str, ...], dict[str, str]] = {}
         bold, missing = set(), []

@@ -20,9 +20,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.metrics import fold_predictions
-from bolt.explain.columns import columns
 from bolt.folds.label_permutation import label_units
-from bolt.io.files import atomic, write_table
+from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity, n_pairs
 
@@ -33,8 +32,8 @@ MOST = 100
 AT_ONCE = 4096  # connections whose null distribution is in memory at a time
 SMALLEST = 1e-12
 OUTPUTS = ("connections.tsv", "connection_networks.tsv", "connections.npy")
-CONNECTION_COLUMNS = columns("connections")
-NETWORK_COLUMNS = columns("connection_networks")
+CONNECTION_COLUMNS = columns("explain", "connections")
+NETWORK_COLUMNS = columns("explain", "connection_networks")
 
 
 def usable_folds(run: Path, folds: Sequence[int]) -> list[int]:

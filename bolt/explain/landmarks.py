@@ -32,14 +32,13 @@ from sklearn.linear_model import LogisticRegression
 
 from bolt.evaluate.classes import METRICS, scores
 from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
-from bolt.explain.columns import columns
 from bolt.explain.weights import SIGN_CONTROLS, read_controls, read_importance
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, holds_something, write_table
+from bolt.io.files import atomic, columns, holds_something, write_table
 
-LANDMARK_COLUMNS = columns("landmarks")
-TEST_COLUMNS = columns("landmark_tests", FEWEST_FOLDS=FEWEST_FOLDS)
-SUBSET_COLUMNS = columns("subsets")
+LANDMARK_COLUMNS = columns("explain", "landmarks")
+TEST_COLUMNS = columns("explain", "landmark_tests", FEWEST_FOLDS=FEWEST_FOLDS)
+SUBSET_COLUMNS = columns("explain", "subsets")
 OUTPUTS = ("landmarks.tsv", "landmark_tests.tsv", "subsets.tsv", "coefficients.npy", "coefficients_controls.npy")
 """Files of the landmark regressions of a run."""
 LEVELS = ("token", "scan", "subject")

@@ -24,15 +24,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.atlases.labels import strongest
-from bolt.explain.columns import columns
 from bolt.explain.weights import CONTROL_WEIGHTS, MAPS, SIGN_CONTROLS, UNBIASED, map_names, paint, write_map
 from bolt.io.errors import DataError
-from bolt.io.files import holds_something, write_table
+from bolt.io.files import columns, holds_something, write_table
 
 Array = NDArray[np.floating]
 OddsRatio = Literal["symmetric", "published"]
-ROI_COLUMNS = columns("roi_weights")
-NETWORK_COLUMNS = columns("networks")
+ROI_COLUMNS = columns("explain", "roi_weights")
+NETWORK_COLUMNS = columns("explain", "networks")
 
 
 def select(weights: Array, fraction: float) -> NDArray[np.bool_]:

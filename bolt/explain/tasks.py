@@ -21,19 +21,18 @@ from scipy import stats
 
 from bolt.cohort.confounding import holm
 from bolt.config import Explain
-from bolt.explain.columns import columns
 from bolt.explain.trust.similarity import relative_to_untrained
 from bolt.explain.weights import UNTRAINED, read_importance
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, read_table, write_json, write_table
+from bolt.io.files import atomic, columns, read_table, write_json, write_table
 
 log = logging.getLogger("bolt")
 
 COURSE = ("class", "task", "run")
 """What scans of one course have in common."""
-TASK_COLUMNS = columns("tasks")
-BLOCK_COLUMNS = columns("tasks_blocks")
-ALIGNMENT_COLUMNS = columns("tasks_alignment")
+TASK_COLUMNS = columns("explain", "tasks")
+BLOCK_COLUMNS = columns("explain", "tasks_blocks")
+ALIGNMENT_COLUMNS = columns("explain", "tasks_alignment")
 TRANSITIONS = "4 to 8 s after a start or end"
 DELAY = (4.0, 8.0)
 """Seconds after a change of the stimulus: the range around the peak of the BOLD response."""

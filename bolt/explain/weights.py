@@ -15,15 +15,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.atlases.labels import weighted_sum
-from bolt.explain.columns import columns
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, holds_something, read_json, read_table, write_json, write_table
+from bolt.io.files import atomic, columns, holds_something, read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs
 
 Array = NDArray[np.floating]
 TRAINED, UNTRAINED = "importance", "importance_untrained"
 """Names of the two files of each kind of weights."""
-IMPORTANCE_COLUMNS = columns("importance")
+IMPORTANCE_COLUMNS = columns("explain", "importance")
 OTHER_CLASSES = ("wrong class", "fixed class")
 """Other classes that are explained, in the order of the rows of ``importance_controls.npy``: for each scan its wrong
 class (the most probable one other than the predicted one), and for all scans the same class (the last one)."""

@@ -177,6 +177,15 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return parse_yaml(_read_text(path), path)
 
 
+def columns(room: str, table: str, **numbers: float | str) -> dict[str, str]:
+    """Return the columns of a table and what they hold, in order, from ``columns.yaml`` of a room of the package.
+
+    Texts name `numbers` in braces.
+    """
+    described = read_yaml(Path(__file__).parents[1] / room / "columns.yaml")[table]
+    return {name: text.format(**numbers) if numbers else text for name, text in described.items()}
+
+
 def parse_yaml(text: str, path: str | Path) -> dict[str, Any]:
     """Read a YAML mapping safely and strictly: no code is run, and nothing is taken for something else.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,9 +23,9 @@ STORE = f"__pycache__/code_hash.{sys.implementation.cache_tag}.json"
 def fingerprint(*modules: str) -> str:
     """Return eight characters that change with the code of modules and of all `bolt` modules that they import.
 
-    The C++ files in a module's folder count if one has its name, and so does a YAML file that has it. Comments,
-    docstrings and formatting do not; nor do the package's version and the definitions of configuration keys, because
-    stages depend on the values of keys.
+    The C++ files in a module's folder count if one has its name, and so do the package's data files that a module
+    reads. Comments, docstrings and formatting do not; nor do the package's version and the definitions of configuration
+    keys, because stages depend on the values of keys.
     """
     seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
     waiting = list(modules)
@@ -55,8 +56,8 @@ class _Store:
         path = _source(module)
         source = path.read_bytes()
         kernel = sorted(path.parent.glob("*.cpp")) + sorted(path.parent.glob("*.h"))
-        beside = [*(kernel if path.with_suffix(".cpp") in kernel else []), path.with_suffix(".yaml")]
-        source_beside = b"".join(file.read_bytes() for file in beside if file.is_file())
+        beside = [*(kernel if path.with_suffix(".cpp") in kernel else []), *_data_files(path, source.decode())]
+        source_beside = b"".join(file.read_bytes() for file in beside)
         content = hashlib.sha256(b"\0".join([self.rules, source, source_beside])).hexdigest()
         if module not in self.modules or self.modules[module][0] != content:
             tree = ast.parse(source)
@@ -88,8 +89,16 @@ def _code(module: str) -> tuple[list[str], str]:
 
 
 def _source(module: str) -> Path:
-    path = PACKAGE.parent.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    path = PACKAGE.parent.joinpath(*module.split("."))  # may be a folder of former modules' bytecode, too
+    return package if (package := path / "__init__.py").is_file() else path.with_suffix(".py")
+
+
+def _data_files(path: Path, source: str) -> list[Path]:
+    """Return the YAML and Markdown files that a module names: of its folder, those above, or as `columns(room, …)`."""
+    folders = [folder for folder in path.parents if folder.is_relative_to(PACKAGE)]
+    names = [path.with_suffix(".yaml").name, *re.findall(r'"([\w./]+\.(?:yaml|md))"', source)]
+    rooms = [PACKAGE / room / "columns.yaml" for room in re.findall(r'\bcolumns\("([\w/]+)", "', source)]
+    return sorted({file for file in [*rooms, *(f / name for f in folders for name in names)] if file.is_file()})
 
 
 @cache

@@ -64,7 +64,6 @@ def check_voxels(path: Path, tr: float) -> BoldInfo:
     info = check_bold(path, tr)
     image = check_image(path)
     _check_geometry(image, path, MIN_VOXELS_BOLD)
-    _check_volumes(iter_volumes(path), image, path)
     if info.n_volumes < MIN_VOLUMES:
         raise DataError(
             f"only {info.n_volumes} volumes: head motion correction, denoising and ROI series need at least "
@@ -72,6 +71,7 @@ def check_voxels(path: Path, tr: float) -> BoldInfo:
             where=path,
             hint="Exclude the scan: 'exclude' in the dataset's file",
         )
+    _check_volumes(iter_volumes(path), image, path)
     return info
 
 

@@ -104,7 +104,7 @@ def parcellate(
     info = check_bold(image, tr)
     require_one_place(check_image(image), image)
     space = known_space(image, space)
-    if space is None:  # it may still be in the space of the labels: where they have none, or the header says MNI
+    if not space:  # it may still be in the space of the labels: where they have none, or the header says MNI
         header = check_image(image).header
         spaces = sorted({space for atlas in atlases for space in atlas.spaces})
         if spaces and MNI not in (header["sform_code"], header["qform_code"]):
@@ -237,11 +237,12 @@ def write_series(result: Parcellated, path: str | Path) -> None:
 
 def known_space(image: str | Path, given: str | None = None) -> str | None:
     """Return the space of an image: as given, by its name or its sidecar (``SpatialReference``); None if unknown."""
+    declared = space_of(image)
     sidecar = Path(str(image).removesuffix(".gz")).with_suffix(".json")
-    about = read_json(sidecar) if sidecar.is_file() else {}
-    reference = about.get("SpatialReference") if isinstance(about, dict) else None
-    named = reference if isinstance(reference, str) and "/" not in reference else None
-    declared = space_of(image) or named
+    if declared is None and sidecar.is_file():
+        about = read_json(sidecar)
+        reference = about.get("SpatialReference") if isinstance(about, dict) else None
+        declared = reference if isinstance(reference, str) and "/" not in reference else None
     if given and declared and given != declared:
         raise DataError(
             f"the name or sidecar declares space {declared}, but {given} is requested",

@@ -255,7 +255,7 @@ def read_pack(folder: Path, *, describe: bool = True) -> Pack:
             raise TypeError("denoising or sites are not described")
         sized = 0 < float(about["temperature"] or 1) < 1000 and series.get("crop") is not None
         if not sized or atlas["name"] is None or "sha256" not in atlas:
-            raise ValueError("the atlas or the series are not described")
+            raise ValueError("the cohort, the atlas or the series are not described")
     return Pack(
         estimator, about, connectivity, None, load_member(folder / FLOOR) if (folder / FLOOR).is_dir() else None
     )

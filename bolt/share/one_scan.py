@@ -26,7 +26,7 @@ from bolt.explain.tasks import COURSE, Course, block_table, curve_table, event_m
 from bolt.explain.weights import paint, write_map
 from bolt.io.bids import atlas_name, is_image
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, read_table, write_json, write_table
+from bolt.io.files import columns, read_json, read_table, write_json, write_table
 from bolt.io.series_files import is_constant, kept_volumes, read_series
 from bolt.io.volumes import require_tr
 from bolt.jobs.provenance import provenance
@@ -38,13 +38,13 @@ from bolt.report.html import write_page
 from bolt.series.cache import zscore
 from bolt.share.explanation import Explanation, explain_scan, explained_models
 from bolt.share.models import Pack, read_pack
-from bolt.share.predict import TABLES, NewScans, columns_of_model, subject_of
+from bolt.share.predict import NewScans, columns_of_model, subject_of
 from bolt.share.runs import TRAINED, known_scans, test_predictions
 from bolt.share.scans import SeriesInMemory, roi_table, scan_table
 
 log = logging.getLogger("bolt")
 
-VOLUME_COLUMNS, ROI_COLUMNS = TABLES["volumes"], TABLES["rois"]
+VOLUME_COLUMNS, ROI_COLUMNS = columns("share", "volumes"), columns("share", "rois")
 LANDMARK_COLUMNS = {"rank": "1 is the most important volume", **VOLUME_COLUMNS}
 MAP = "desc-contribution_statmap"
 NO_TEMPLATE = ("native", "assumed")

@@ -20,7 +20,7 @@ from bolt.config import nearest
 from bolt.datasets import COLUMNS as OF_SCANS
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_text, read_yaml
+from bolt.io.files import columns, read_json, read_text
 from bolt.io.series_files import SUFFIXES, read_series
 from bolt.io.volumes import require_tr
 from bolt.models.parts.temperature import with_temperature
@@ -34,8 +34,7 @@ from bolt.training.ensembles import predict_each
 
 log = logging.getLogger(__name__)
 
-TABLES = read_yaml(Path(__file__).with_name("columns.yaml"))
-COLUMNS, EXCLUDED, METRIC_COLUMNS = TABLES["predictions"], TABLES["excluded"], TABLES["metrics"]
+COLUMNS, EXCLUDED, METRIC_COLUMNS = (columns("share", table) for table in ("predictions", "excluded", "metrics"))
 ABOUT_SCANS = ("scan_id", "subject", "group", "session", "run", "task", "site", "age", "sex", "mean_fd", "tr")
 """Columns of a table of series that are read, if there are any."""
 NUMBERS = ("age", "mean_fd", "tr")

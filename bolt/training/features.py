@@ -125,10 +125,11 @@ def train_features(
     check_covariates(model, dataset, list(series.index))
     features = None
     if inputs_of(model.model) != "covariates":
-        start, table = time.monotonic(), read_table(folds, text=("scan_id",))
-        scans = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
-        rows = np.flatnonzero(series.index["scan_id"].isin(scans))
+        start = time.monotonic()
         try:
+            table = read_table(folds, text=("scan_id",))
+            scans = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
+            rows = np.flatnonzero(series.index["scan_id"].isin(scans))
             features = pd.DataFrame(connectivity_of(series, rows.tolist(), fisher_z=model.fisher_z), index=rows)
         except DataError as error:
             return [error] * len(trainings)

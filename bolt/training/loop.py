@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from bolt.config import Model
 from bolt.io.errors import BoltError, MemoryShortage
-from bolt.io.files import read_yaml, write_table
+from bolt.io.files import columns, write_table
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batches import (
@@ -42,7 +42,7 @@ from bolt.training.targets import Classes, Target
 
 log = logging.getLogger(__name__)
 
-HISTORY: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["history"]
+HISTORY = columns("training", "history")
 SMALLER_BATCH = (
     "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 )

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Dataset
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_table, read_yaml, write_status, write_table, write_yaml
+from bolt.io.files import columns, read_table, write_status, write_table, write_yaml
 from bolt.series.cache import SeriesCache
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def one_by_one(trainings: Sequence[Training], train: Callable[[Training], None])
     return errors
 
 
-PREDICTIONS: dict[str, str] = read_yaml(Path(__file__).with_name("columns.yaml"))["predictions"]
+PREDICTIONS = columns("training", "predictions")
 
 
 def write_predictions(table: pd.DataFrame, path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.explain.explainable import can_be_explained
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import ConfigError
-from bolt.io.files import holds_something, read_json, read_table, read_yaml, write_table
+from bolt.io.files import columns, holds_something, read_json, read_table, write_table
 from bolt.io.series_files import kept_volumes
 from bolt.preprocess import images
 from bolt.preprocess.anatomical.workflow import anatomical_names
@@ -37,7 +37,7 @@ from bolt.preprocess.quality.measures import HEAD_RADIUS
 from bolt.series.gather import build_cache
 
 PERMUTATIONS = 10_000
-TRUTH_COLUMNS, LANDMARK_COLUMNS = itemgetter("truth", "landmarks")(read_yaml(Path(__file__).with_name("columns.yaml")))
+TRUTH_COLUMNS, LANDMARK_COLUMNS = columns("truth", "truth"), columns("truth", "landmarks")
 
 
 class Truth:
@@ -61,10 +61,27 @@ class Truth:
         subject = folder_of(scan_id).split("/")[0]
         folder, stem = folder / subject, folder / subject / scan_id
         self.series = Path(f"{stem}_roiseries.npy")
-        self.landmarks = read_table(f"{stem}_landmarks.tsv").landmark.to_numpy().astype(bool)
-        self.places = nib.Nifti1Image.from_filename(folder / f"{subject}_from-template_to-T1w_points.nii.gz")
-        self.motion = _matrices(read_table(f"{stem}_motion.tsv"))
-        self.t1w_to_bold = _matrices(read_table(f"{stem}_from-T1w_to-bold.tsv"))[0]
+        self.folder, self.subject, self.stem = folder, subject, stem
+
+    @cached_property
+    def landmarks(self) -> np.ndarray:
+        """Volumes with an event, (T,) bool."""
+        return read_table(f"{self.stem}_landmarks.tsv").landmark.to_numpy().astype(bool)
+
+    @property
+    def places(self) -> nib.Nifti1Image:
+        """Points of the template in the T1w, mm."""
+        return nib.Nifti1Image.from_filename(self.folder / f"{self.subject}_from-template_to-T1w_points.nii.gz")
+
+    @property
+    def motion(self) -> np.ndarray:
+        """Head positions, (T, 4, 4)."""
+        return _matrices(read_table(f"{self.stem}_motion.tsv"))
+
+    @property
+    def t1w_to_bold(self) -> np.ndarray:
+        """The 4 × 4 transform."""
+        return _matrices(read_table(f"{self.stem}_from-T1w_to-bold.tsv"))[0]
 
 
 class Measure(NamedTuple):

@@ -9,7 +9,8 @@ import pytest
 
 from bolt.cli.main import main
 from bolt.config import load_config
-from bolt.config.layout import T1W_PICTURES, Layout, anatomical_names, pictures_of
+from bolt.config.derivatives import T1W_PICTURES, anatomical_names, pictures_of
+from bolt.config.layout import Layout
 from bolt.datasets import COLUMNS
 from bolt.io.files import read_json, write_status, write_table
 from bolt.preprocess.functional.workflow import functional_names

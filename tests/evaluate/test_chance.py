@@ -7,6 +7,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from bolt.evaluate.chance import LEVEL, compare_with_chance
+from bolt.io.errors import DataError
 
 CLASSES = ["a", "b"]
 
@@ -92,3 +93,10 @@ def test_folds_without_both_classes_do_not_count():
     assert (found["n_folds"], found["value"]) == (1, 0.5) and found["p"] > 0.5
     nothing = compare_with_chance(one, CLASSES, draws=99)
     assert nothing["value"] is None and nothing["p"] is None
+
+
+def test_seeds_that_miss_different_scans_are_refused():
+    tests = pd.concat([cross_validated(0).assign(seed=seed) for seed in (0, 1)], ignore_index=True)
+    missing = [tests.index[tests["seed"] == seed][i] for i, seed in enumerate((0, 1))]
+    with pytest.raises(DataError, match="do not predict the same scans"):
+        compare_with_chance(tests.drop(missing), CLASSES)

@@ -13,6 +13,7 @@ from bolt.explain.landmarks import (
     TEST_COLUMNS,
     FoldScans,
     _relative,
+    _tested,
     along_directions,
     landmark_regression,
     landmark_tests,
@@ -343,3 +344,17 @@ def test_scans_of_different_lengths_have_the_places_of_the_shortest(tmp_path):
     curve = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=60).curve
     assert sorted(curve["offset"].unique()) == list(range(16))
     assert set(curve.loc[curve["offset"] == 15, "fold"]) == {"0", "1", "mean", "sd"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folds", [6, 10])
+def test_noise_is_significant_no_more_often_than_promised(folds):
+    """AUCs of folds of which each pair shares its training scans: correlated as Nadeau and Bengio assume."""
+    random, ratio = np.random.default_rng(1), 1 / (folds - 1)
+    shared = ratio / (1 + ratio)  # their correlation: n_test / (n_test + n_train)
+    said, half = 0, pd.Series(np.full(folds, 0.5))
+    for _ in range(500):
+        noise = np.sqrt(shared) * random.standard_normal() + np.sqrt(1 - shared) * random.standard_normal(folds)
+        found = _tested(0.5 + 0.1 * pd.Series(noise), half, ratio)
+        said += found["p"] < 0.05 and found["difference"] >= 0.02
+    assert said / 500 < 0.035  # one side of 5 %

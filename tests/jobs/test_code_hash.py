@@ -45,7 +45,26 @@ def test_a_kernel_and_a_data_file_count_with_their_module(package):
     with_header = fresh("bolt.a")
     (package / "b.yaml").write_text("look: 1")
     (package / "c.yaml").write_text("look: 1")
-    assert len({before, with_kernel, changed, with_header, fresh("bolt.a")}) == 5
+    with_data = fresh("bolt.a")
+    assert len({before, with_kernel, changed, with_header, with_data}) == 5
+
+
+@pytest.mark.parametrize("reading", ['read_yaml(HERE / "words.yaml")', 'columns("room", "table")'])
+def test_a_data_file_counts_with_the_module_that_names_it(package, reading):
+    (package / "room").mkdir()
+    (package / "b.py").write_text(f"def g():\n    return {reading}\n")
+    before = fresh("bolt.a")
+    (package / ("words.yaml" if "words" in reading else "room/columns.yaml")).write_text("table: {a: what it is}")
+    (package / "others.yaml").write_text("a: 1")
+    with_data = fresh("bolt.a")
+    (package / "others.yaml").write_text("a: 2")
+    assert before != with_data == fresh("bolt.a")
+
+
+def test_a_folder_left_by_former_modules_hides_no_module(package):
+    before = fresh("bolt.a")
+    (package / "b").mkdir()
+    assert fresh("bolt.a") == before
 
 
 def test_comments_docstrings_and_other_modules_do_not_count(package):

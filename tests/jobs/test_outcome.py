@@ -135,6 +135,7 @@ def test_a_failure_writes_a_report_with_step_command_and_log(tmp_path, fail, sai
     process = multiprocessing.get_context("fork").Process(target=reported, args=(status, log, fail))
     process.start()
     process.join()
+    assert process.exitcode == 0
     report = Path(read_json(status)["report"])
     assert report == tmp_path / "sub-01_task-rest_crash.txt"
     text = report.read_text()

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm, t
 
 from bolt.config.layout import ModelRun
-from bolt.explain.columns import columns
 from bolt.io.errors import DataError
-from bolt.io.files import holds_something, read_json, read_table, write_table
+from bolt.io.files import columns, holds_something, read_json, read_table, write_table
 
 Array = NDArray[np.floating]
 CONTROLS = ("random", "position", "shifted")
@@ -30,9 +29,9 @@ REPLACEMENTS = ("mean", "surrogate")
 DIRECTIONS = ("deletion", "insertion")
 FEWEST_GROUPS = 6
 """Smallest number of families for which intervals decide which order is better."""
-CURVE_COLUMNS = columns("faithfulness")
-AREA_COLUMNS = columns("faithfulness_areas", FEWEST_GROUPS=FEWEST_GROUPS)
-INDEX_COLUMNS = columns("faithfulness_curves")
+CURVE_COLUMNS = columns("explain", "faithfulness")
+AREA_COLUMNS = columns("explain", "faithfulness_areas", FEWEST_GROUPS=FEWEST_GROUPS)
+INDEX_COLUMNS = columns("explain", "faithfulness_curves")
 CURVES = "faithfulness_curves"
 
 

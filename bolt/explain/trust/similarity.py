@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from scipy.stats import t as student
 
-from bolt.explain.columns import columns
+from bolt.io.files import columns
 
 Array = NDArray[np.floating]
 Curves = Sequence[Array]
@@ -41,7 +41,7 @@ DRAWS = 4000
 """Bootstrap samples of an interval."""
 LEAST = 0.1
 """Volumes with a smaller share of the mean importance under untrained models are ignored: hardly a window has them."""
-SANITY_COLUMNS = columns("sanity", GONE=GONE, FEWEST=FEWEST)
+SANITY_COLUMNS = columns("explain", "sanity", GONE=GONE, FEWEST=FEWEST)
 KEYS = ["check", "step", "layer"]
 PERMUTED, RETRAINED = "permuted labels", "trained again"
 

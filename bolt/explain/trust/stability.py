@@ -33,7 +33,6 @@ from scipy.special import expit, softmax
 from scipy.stats import pearsonr, spearmanr
 
 from bolt.config.layout import ModelRun
-from bolt.explain.columns import columns
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
 from bolt.explain.trust.similarity import correlations, ranked, without_position
@@ -41,9 +40,9 @@ from bolt.explain.weights import explained_folds, read_importance
 from bolt.folds.label_permutation import people
 from bolt.folds.label_permutation import permutations as permuted
 from bolt.io.errors import DataError
-from bolt.io.files import holds_something, write_table
+from bolt.io.files import columns, holds_something, write_table
 
-STABILITY_COLUMNS = columns("stability")
+STABILITY_COLUMNS = columns("explain", "stability")
 NULL_COLUMNS = ("pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p")
 """Those of the rows "mean" that maps with permuted labels fill."""
 KEYS = ["between", "what", "class"]

@@ -14,7 +14,7 @@ from nipype import Node, Workflow
 from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
-from bolt.config.layout import anatomical_names
+from bolt.config.derivatives import anatomical_names
 from bolt.io.errors import BoltError, BoltWarning, DataError
 from bolt.io.files import link_or_copy, write_json
 from bolt.jobs.progress import at_step

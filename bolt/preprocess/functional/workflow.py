@@ -11,7 +11,7 @@ from nipype import Node, Workflow
 from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
-from bolt.config.layout import anatomical_names
+from bolt.config.derivatives import anatomical_names
 from bolt.io.files import link_or_copy, write_json
 from bolt.io.volumes import check_image
 from bolt.jobs.progress import at_step

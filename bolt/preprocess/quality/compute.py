@@ -51,7 +51,7 @@ def anatomical_numbers(paths: Mapping[str, Path], template: Path) -> dict[str, A
     Parameters
     ----------
     paths : mapping
-        See `bolt.config.layout.anatomical_names`.
+        See `bolt.config.derivatives.anatomical_names`.
     template : path
         Template folder.
     """
@@ -117,7 +117,7 @@ def normalisation_evidence(paths: Mapping[str, Path], template: Path, atlas: Pat
     Parameters
     ----------
     paths : mapping
-        t1w, gm, csf, forward: see `bolt.config.layout.anatomical_names`.
+        t1w, gm, csf, forward: see `bolt.config.derivatives.anatomical_names`.
     template : path
         Template folder.
     atlas : path, optional

@@ -62,7 +62,7 @@ def draw_anatomical(
     Parameters
     ----------
     paths : mapping
-        See `bolt.config.layout.anatomical_names`.
+        See `bolt.config.derivatives.anatomical_names`.
     template : path
         Template folder.
     figures : path

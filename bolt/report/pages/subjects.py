@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from bolt.atlases.labels import load_labels
 from bolt.cohort.exclusions import JOINED
 from bolt.cohort.quality import gather_quality
-from bolt.config.layout import SCAN_PICTURES, T1W_PICTURES, Layout, folder_of, pictures_of, prefix_of
+from bolt.config.derivatives import SCAN_PICTURES, T1W_PICTURES, pictures_of
+from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
 from bolt.datasets.participants import SELECTION

@@ -187,7 +187,7 @@ def comparison(runs: Mapping[str, Evaluated]) -> pd.DataFrame:
 def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model and metric of several seeds: mean with its interval, and both standard deviations.
 
-    `numbers` are `bolt.experiments.results.summaries`.
+    `numbers` are `bolt.evaluate.results.summaries`.
     """
     rows, several = [], numbers["atlas"].nunique() > 1
     for value in numbers[numbers["mean"].notna()].to_dict("records"):

@@ -11,7 +11,7 @@ import yaml
 
 from bolt.config import FoldSettings, Model
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_table, read_yaml, write_table, write_text
+from bolt.io.files import columns, read_json, read_table, write_table, write_text
 from bolt.training.tuning.space import keys_with, rounded, settings_of
 
 TITLES = {"per-fold": "search per fold", "paper": "search on one fold"}
@@ -20,7 +20,7 @@ MEANING = {
     "paper": "All folds have the values chosen by the validation scans of the first, as in the paper. These are\n"
     "# test scans of other folds, whose results are therefore slightly optimistic.",
 }
-COLUMNS: dict[str, str] = read_yaml(Path(__file__).parents[1] / "columns.yaml")["shared_trials"]
+COLUMNS = columns("training", "shared_trials")
 
 
 def write_choice(studies: Mapping[int, Path], model: Model, scheme: str, out: Path) -> None:

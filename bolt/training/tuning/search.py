@@ -25,7 +25,7 @@ from sklearn.metrics import log_loss
 
 from bolt.config import Dataset, Model, Space, Span
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, read_yaml, write_json, write_table
+from bolt.io.files import columns, read_json, write_json, write_table
 from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.registry import fitted_at_once, inputs_of, shortest_of
 from bolt.series.cache import SeriesCache
@@ -43,7 +43,7 @@ ROLES = ("train", "validation")
 """Roles of the scans that a search may use."""
 Watch = Callable[[dict[str, float]], None]
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
-TRIALS: dict[str, str] = read_yaml(Path(__file__).parents[1] / "columns.yaml")["trials"]
+TRIALS = columns("training", "trials")
 
 
 class Objective:

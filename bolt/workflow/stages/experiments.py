@@ -21,7 +21,7 @@ def _captions(study: Study) -> list[str]:
 @stage(
     "Compute statistics and tables of an experiment over all datasets that have runs of it.",
     keys=("name",),
-    code=("bolt.experiments.tables", "bolt.experiments.measured", "bolt.experiments.explained"),
+    code=tuple(f"bolt.experiments.{name}" for name in ("entries", "tables", "measured", "explained")),
     jobs=lambda plan: len(plan.experiment_kinds),
     settings=_captions,
     cost=Cost(30, 0.05, phantom=20),

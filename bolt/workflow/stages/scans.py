@@ -45,7 +45,8 @@ def _registrations(study: Study) -> list[Registration]:
 )
 def anatomical(job: Job) -> None:
     """Preprocess the T1w image of a subject or session."""
-    from bolt.config.layout import T1W_PICTURES, folder_of, prefix_of, remove_outputs
+    from bolt.config.derivatives import T1W_PICTURES, remove_outputs
+    from bolt.config.layout import folder_of, prefix_of
     from bolt.datasets import t1w_images
     from bolt.preprocess.anatomical.workflow import preprocess_anatomical
     from bolt.preprocess.sidecars import describe_dataset
@@ -92,7 +93,8 @@ def anatomical(job: Job) -> None:
 )
 def functional(job: Job) -> None:
     """Preprocess the BOLD image of a scan."""
-    from bolt.config.layout import SCAN_PICTURES, folder_of, prefix_of, remove_outputs
+    from bolt.config.derivatives import SCAN_PICTURES, remove_outputs
+    from bolt.config.layout import folder_of, prefix_of
     from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
     from bolt.preprocess.sidecars import sidecar_of
 
@@ -209,7 +211,8 @@ def parcellate(job: Job) -> None:
 
 def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise: Denoise) -> dict[str, Any]:
     """Average a raw scan in its own voxels, to which the atlases are carried."""
-    from bolt.config.layout import anatomical_names, folder_of, prefix_of
+    from bolt.config.derivatives import anatomical_names
+    from bolt.config.layout import folder_of, prefix_of
     from bolt.preprocess.functional.workflow import functional_names
     from bolt.series.native_space import Transforms, parcellate_native
 

@@ -15,6 +15,16 @@ def audited(chapter):
     return texts, {row[0]: row[1:] for row in table.frame.to_numpy().tolist()}
 
 
+def test_folds_without_leaks(tmp_path):
+    study = make_results(tmp_path, n=8)
+    [text], rows = audited(leaks_section(study))
+    assert not text.warning
+    assert rows["scans"] == rows["subjects"] and rows["scans"][0] == "7" and rows["scans"][2] == "0"
+    assert any(name.startswith("recordings (") and row[2] == "0" for name, row in rows.items())
+    study.layout.folds.unlink()
+    assert leaks_section(study) is None
+
+
 @pytest.mark.parametrize("kind", ["subjects", "families", "recordings"])
 def test_what_is_on_two_sides_is_named(tmp_path, kind):
     study = make_results(tmp_path, n=8)
