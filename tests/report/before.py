@@ -29,5 +29,5 @@ def words_on(page):
     page = re.sub(rf'<\w+(?: class="?(?:state |light )?({MARKED})\b)', r"[\1] \g<0>", page)
     page = re.sub(r"</(p|tr|h\d|li|dd|figcaption|summary)>", "\n", " ".join(page.split()))
     lines = html.unescape(re.sub(r"<[^>]+>", " ", page)).splitlines()
-    shown = (" ".join(re.sub(r"\d+(?:\.\d+)*", "#", line).split()) for line in lines)
+    shown = (" ".join(re.sub(r"\d+(?:\.\d+)*(?:\+\w+)?", "#", line).split()) for line in lines)
     return "".join(f"{line}\n" for line in shown if line)

@@ -50,6 +50,22 @@ def test_pages_say_what_they_said_before(whole, name):
     as_before(f"{Path(name).stem}.txt", words_on((whole / name).read_text(encoding="utf-8")))
 
 
+def test_numbers_are_those_of_the_study(whole):
+    for page, name, words in (
+        ("cohort", "excluded", ["ends within volume 17. Copy it again.", "1 scan is excluded"]),
+        ("cohort", "quality", ["mean FD (mm)", "≥ 0.5"]),
+        ("cohort", "series", ["excluded from the mean: sub-00_task-rest (6).", "1 series is constant over time"]),
+        ("performance", "performance-1", ["Without fold 2", "loss is NaN at epoch 3"]),
+        ("methods", "methods", ["3-fold cross-validation"]),
+        ("methods", "provenance", ["torch"]),
+        ("methods", "configuration", ["outer: 3"]),
+        ("index", "truth", ["1 of 4 measures out of range", '<tr class="bad"><td>pooled accuracy']),
+    ):
+        found = section(whole / f"{page}.html", name)
+        assert [each for each in words if each not in found] == [], (page, name)
+        assert name != "quality" or "<img" not in found  # pictures of subjects are not copied into the report
+
+
 def test_without_an_explained_run_there_is_no_page(tmp_path):
     study = settings(tmp_path)
     with pytest.raises(DataError, match="no run was explained"):
