@@ -18,7 +18,6 @@ from bolt.io.files import json_text, read_json, read_yaml, write_if_new, write_j
 from bolt.io.volumes import check_image, space_of
 
 TEXTS = read_yaml(Path(__file__).with_suffix(".yaml"))
-METHODS = TEXTS["methods"]
 BIDS_VERSION = "1.10.0"
 TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{space}/tpl-{space}_res-02_T1w.nii.gz"
 REFERENCES = {"MNI152NLin2009aSym": "https://nist.mni.mcgill.ca/icbm-152-nonlinear-atlases-2009/"}

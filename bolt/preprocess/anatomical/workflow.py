@@ -16,17 +16,18 @@ from nipype.interfaces.utility import IdentityInterface
 from bolt.config import Registration
 from bolt.config.derivatives import anatomical_names
 from bolt.io.errors import BoltError, BoltWarning, DataError
-from bolt.io.files import link_or_copy, write_json
+from bolt.io.files import link_or_copy, read_yaml, write_json
 from bolt.jobs.progress import at_step
 from bolt.preprocess import images, registration, tissues
 from bolt.preprocess.anatomical.normalisation import align_brain, aligned, check_transform, normalise
 from bolt.preprocess.checks import check_t1w
 from bolt.preprocess.images import ants
 from bolt.preprocess.quality import compute, pictures
-from bolt.preprocess.sidecars import METHODS, write_sidecars
+from bolt.preprocess.sidecars import write_sidecars
 from bolt.preprocess.steps import Step, run
 
 log = logging.getLogger("bolt")
+METHODS = read_yaml(Path(__file__).with_suffix(".yaml"))
 LEVELS = 250
 """Levels of intensity of a T1w on disk, about as many as FreeSurfer keeps: finer than the noise."""
 
@@ -113,7 +114,7 @@ def init_anatomical_wf(settings: Registration, name: str = "anatomical", *, aver
     """
     workflow = Workflow(name)
     texts = {"average": METHODS["average"] if average else "", "metric": METHODS[settings.syn_metric]}
-    workflow.__desc__ = METHODS["anatomical"].format(**texts, settings=settings.name)
+    workflow.__desc__ = METHODS["text"].format(**texts, settings=settings.name)
     source = Node(IdentityInterface(["t1w", "more_t1w", "template", "template_mask"]), "inputnode")
     first = Node(Step(conform, "t1w n_averaged", settings=settings), "conform")
     brain = Node(Step(extract_brain, "mask affine bent unbent", settings=settings), "brain")

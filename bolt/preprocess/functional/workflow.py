@@ -12,7 +12,7 @@ from nipype.interfaces.utility import IdentityInterface
 
 from bolt.config import Registration
 from bolt.config.derivatives import anatomical_names
-from bolt.io.files import link_or_copy, write_json
+from bolt.io.files import link_or_copy, read_yaml, write_json
 from bolt.io.volumes import check_image
 from bolt.jobs.progress import at_step
 from bolt.preprocess import images
@@ -21,9 +21,10 @@ from bolt.preprocess.functional import steps
 from bolt.preprocess.functional.timing import read_slice_times
 from bolt.preprocess.quality import compute, pictures
 from bolt.preprocess.registration import warp
-from bolt.preprocess.sidecars import METHODS, task_of, write_sidecars
+from bolt.preprocess.sidecars import task_of, write_sidecars
 from bolt.preprocess.steps import Step, run
 
+METHODS = read_yaml(Path(__file__).with_suffix(".yaml"))
 INPUTS = ["bold", "t1w", "t1w_mask", "gm", "wm", "csf", "deep", "t1w_to_space", "template"]
 Output = Literal["template", "native"]
 SteadyState = Literal["auto"] | int
@@ -65,7 +66,7 @@ def init_functional_wf(
     """
     workflow = Workflow(name)
     steady = "" if not steady_state else METHODS["steady_auto" if steady_state == "auto" else "steady_first"]
-    workflow.__desc__ = METHODS["functional"].format(
+    workflow.__desc__ = METHODS["text"].format(
         steady=steady.format(n=steady_state),
         moved=METHODS["no_sbref" if sbref is None else "sbref"],
         slices=METHODS["slice_timing"] if slice_timing else "",
