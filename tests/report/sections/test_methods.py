@@ -152,7 +152,7 @@ def test_volumes_are_said_to_be_removed_where_some_were(run, kept, words):
     assert ("before the steady state were removed" in text) == (kept < 100)
 
 
-@pytest.mark.parametrize("name", ["phantom", "abide1"])
+@pytest.mark.parametrize("name", ["phantom", "abide1", "fmriprep", "hcp_rest", "series"])
 def test_exclusions_for_image_quality_are_in_the_text_of_every_source(run, name, tmp_path):
     study, scans = run
     dataset = study.dataset if name == "phantom" else load_dataset(name)
