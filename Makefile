@@ -56,7 +56,7 @@ test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet -r requirements-lowest.txt pytest pytest-xdist hypothesis psutil moto flask flask-cors
 	.venv-lowest/bin/python -m pytest -n 2 -W default::FutureWarning -W default::DeprecationWarning -m "not slow" tests/evaluate tests/folds tests/io tests/models \
-		tests/series tests/share tests/training
+		tests/experiments/test_spectra.py tests/series tests/share tests/training
 
 coverage: PYTEST_ARGS := --cov --cov-report=
 coverage: test-fast

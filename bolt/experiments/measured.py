@@ -72,7 +72,7 @@ def with_formulas(slopes: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     """Add the paper's orders of growth (``formula``, ``paper_exponent``) to exponents, for rows that the paper has."""
     known = read_table(paper_table("complexity"), text=("model", "formula")).set_index("model")
     names = {row.row or load_model(row.model).title: row.paper["model"] for row in experiment.rows if row.paper}
-    stated = known.reindex([names.get(row) for row in slopes["row"]])
+    stated = known.loc[list(names.values())].set_axis(list(names)).reindex(slopes["row"])
     return slopes.assign(formula=stated["formula"].to_numpy(), paper_exponent=stated["exponent"].to_numpy(float))
 
 

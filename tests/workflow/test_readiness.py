@@ -48,6 +48,15 @@ def screen(capsys, config):
     return status, facts, written
 
 
+def test_a_version_that_does_not_fit_is_a_problem(tmp_path, capsys, monkeypatch):
+    def refuse():
+        raise ConfigError("snakemake 8 is installed", hint="Install 9")
+
+    monkeypatch.setattr(readiness, "refuse_other_versions", refuse)
+    status, _, written = screen(capsys, series_dataset(tmp_path))
+    assert status and "snakemake 8 is installed. Install 9." in written.err + written.out
+
+
 def test_a_run_that_can_start(tmp_path, capsys):
     config = series_dataset(tmp_path)
     status, facts, written = screen(capsys, config)

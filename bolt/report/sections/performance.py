@@ -186,9 +186,7 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         picture = run_figure(study, run, "performance")
         if study.dataset.classes is None:
             figures.predicted_numbers(pooled, picture, study.dataset.label or "")
-            blocks.append(
-                Picture(picture, "Predicted against true label of all test scans; dashed: perfect prediction.")
-            )
+            blocks.append(Picture(picture, say("performance.numbers")))
         else:
             figures.performance(metrics, pooled, picture)
             blocks.append(Picture(picture, say("performance.run", roc=pooled.get("roc"))))
