@@ -23,11 +23,7 @@ from bolt.io.names import FOLDER, NAME, PREFIX
 from bolt.jobs.ledger import refresh_ledger
 from bolt.jobs.run_crate import refresh_run_crate
 from bolt.workflow import snakemake as internals
-from bolt.workflow.estimate import (
-    announce_after_dry_run,
-    check_preprocessing_space,
-    seconds_of_rules,
-)
+from bolt.workflow.estimate import announce_after_dry_run, seconds_of_rules
 from bolt.workflow.lock import changes_nothing, hold
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
 
@@ -44,6 +40,7 @@ run = start(
     internals.configfiles(workflow),
     checked=not internals.plans_the_run(workflow),
     targets=internals.targets(sys.argv[1:]),
+    jobs=internals.jobs_at_once(workflow),
 )
 layout = run.layout
 hold([layout.results, layout.work], sys.argv)
@@ -96,14 +93,11 @@ wildcard_constraints:
     experiment=NAME,
 
 
-# A run of a model: its files, the name of its logs, and the options that name it. `variant` is <space>-<denoise>, or the
-# demo's oracle.
+# A run of a model: its files, and the options that name it. `variant` is <space>-<denoise>, or the demo's oracle.
 RUN = layout.run("{atlas}", "{model}", "{seed}", "{variant}")
 FOLD = RUN.fold("{fold}")
 INNER = RUN.inner("{fold}")
 CACHE = RUN.cache / "manifest.json"
-RUN_NAME = "{atlas}/{variant}/{model}/seed-{seed}"
-FOLD_NAME = "{atlas}/{variant}/{model}/seed-{seed}/fold-{fold}"
 CONFIG = "--config {params.config}"
 OF_RUN = (
     "--config {params.config} --atlas {wildcards.atlas} --variant {wildcards.variant}"
@@ -111,6 +105,8 @@ OF_RUN = (
 )
 OF_FOLD = f"{OF_RUN} --fold {{wildcards.fold}}"
 THREADS = "--threads {threads}"
+# What the rule declares by name, as options: --input cache=… folds=… --output metrics=…
+FILES = "{params.named:q}"
 # Jobs of one scan or fold record their own failure, and know what they may take; the others show theirs.
 GUARDED = "--attempt {resources.attempt} --limits {resources.mem_mb} {resources.runtime} > {log} 2>&1"
 LOGGED = "> {log} 2>&1 || (cat {log} >&2; exit 1)"
@@ -133,12 +129,15 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/experiments.smk"
 
 
+# log, benchmark, and the params that run a stage again: every rule has them, so they are given here
+internals.complete_rules(workflow, run)
+
+
 # files downloaded at once: be polite to public servers
 internals.limit(workflow, "downloads", 4)
 if not internals.has_scheduler(workflow):
     at_once = internals.trainings_at_once(run.config.device)
     internals.limit(workflow, "trainings", at_once)
-check_preprocessing_space(run, sys.argv, internals.jobs_at_once(workflow))
 announce_after_dry_run(run, sys.argv)
 
 

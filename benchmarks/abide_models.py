@@ -1,11 +1,12 @@
-"""Train every method on ABIDE-I and compare them: ``abide_models*.tsv``.
+"""Train every method, the ablation and window sizes on ABIDE-I: ``abide_{models,ablation,window_size}*.tsv``.
 
-    python -m benchmarks.abide_models FOLDER_WITH_SERIES --out RUN_FOLDER [--cores 2] [--rows NAME ...]
+    python -m benchmarks.abide_models FOLDER_WITH_SERIES --out RUN_FOLDER [--cores 2] [--rows NAME ...] [--folds 0 ...]
 
-It takes about a day of one core, and goes on where it was stopped, on another machine too: what each method predicts
+It takes some two days of one core, and goes on where it was stopped, on another machine too: what each method predicts
 for the test scans of each fold, and what that fold cost, is kept in ``abide_models_predictions.tsv`` and
-``abide_models_costs.tsv``. Folds that are in them are not trained again. NAME is a row of ``abide_models.yaml``; others
-are then not trained. Series and server as in ``abide1.py``. It prints the table of README.md.
+``abide_models_costs.tsv``. Folds that are in them are not trained again. NAME is a row of an experiment; others are
+then not trained, nor are other folds than those given. Series and server as in ``abide1.py``. It prints the tables of
+README.md.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from bolt.config import ROOT, load_config, load_experiment, load_model
+from bolt.config import ROOT, Config, load_config, load_experiment
 from bolt.config.study import Entry
 from bolt.evaluate.metrics import fold_predictions
-from bolt.experiments.entries import entries
+from bolt.experiments.entries import entries, rows_of
 from bolt.io.files import read_json, read_table, read_yaml, write_status, write_table, write_yaml
-from bolt.report.tables.numbers import decimal, marked, p_value, reconstructed, shown_as
+from bolt.report.numbers import decimal, marked, p_value, reconstructed, shown_as
 from bolt.training.outputs import write_predictions
 from tests.abide import write_bucket
 from tests.file_server import serve
 
 HERE = Path(__file__).parent
-NAME = "abide_models"
-PREDICTIONS, COSTS = HERE / f"{NAME}_predictions.tsv", HERE / f"{NAME}_costs.tsv"
+EXPERIMENTS = {"abide_models": str(HERE / "abide_models.yaml"), "ablation": "ablation", "window_size": "window_size"}
+PREDICTIONS, COSTS = HERE / "abide_models_predictions.tsv", HERE / "abide_models_costs.tsv"
 KEYS = {"run": "run: name of the model and a hash of its settings", "fold": "outer fold"}
 PREDICTION_COLUMNS = KEYS | {
     "scan_id": "test scan",
@@ -53,25 +54,25 @@ def configure(out: Path, address: str) -> Path:
     dataset = read_yaml(ROOT / "config/datasets/abide1.yaml")
     dataset["abide"]["base"] = address
     write_yaml(dataset, out / "abide1.yaml")
-    example, run = read_yaml(ROOT / "config/examples/abide1.yaml"), read_yaml(HERE / f"{NAME}_run.yaml")
-    own = {"dataset": str(out / "abide1.yaml"), "models": ["bolt"], "experiments": [str(HERE / f"{NAME}.yaml")]}
+    example, run = read_yaml(ROOT / "config/examples/abide1.yaml"), read_yaml(HERE / "abide_models_run.yaml")
+    own = {"dataset": str(out / "abide1.yaml"), "models": ["bolt"], "experiments": list(EXPERIMENTS.values())}
     write_yaml(example | run | own | {"folds": example["folds"] | run["folds"]}, out / "config.yaml")
     return out / "config.yaml"
 
 
-def trainings(out: Path, rows: Sequence[str] | None) -> Iterator[tuple[Entry, int, Path]]:
-    """Yield each row's folds with their folders."""
-    experiment = load_experiment(str(HERE / f"{NAME}.yaml"))
-    for entry in entries(load_config(out / "results/abide1/config.yaml"), experiment):
-        if not rows or entry.row in rows:
-            for fold in entry.folds:
+def trainings(out: Path) -> Iterator[tuple[Entry, int, Path]]:
+    """Yield each row's folds with their folders; rows that cannot be trained have none."""
+    config = load_config(out / "results/abide1/config.yaml")
+    for experiment in EXPERIMENTS.values():
+        for entry in entries(config, load_experiment(experiment)):
+            for fold in entry.folds if entry.folders else ():
                 yield entry, fold, out / entry.folders[0] / f"fold-{fold}"
 
 
 def keep(out: Path) -> None:
     """Add what was trained to the tables of predictions and costs."""
     predicted, spent = ([read_table(path)] if path.is_file() else [] for path in (PREDICTIONS, COSTS))
-    for entry, fold, folder in trainings(out, None):
+    for entry, fold, folder in trainings(out):
         if not (folder / "provenance.json").is_file() or fold_predictions(folder)[0] != "ok":
             continue
         key = {"run": entry.model.run_name, "fold": fold}
@@ -97,7 +98,7 @@ def restore(out: Path) -> None:
     folds = read_table(out / "results/abide1/folds.tsv", text=("scan_id", "subject", "group"))
     scans = read_table(out / "results/abide1/scans.tsv", text=("scan_id", "subject"))
     scans = scans.set_index("scan_id")[["site", "label"]]
-    for entry, fold, folder in trainings(out, None):
+    for entry, fold, folder in trainings(out):
         tests = kept.get((entry.model.run_name, fold))
         if tests is None or (folder / "status.json").is_file():
             continue
@@ -110,29 +111,32 @@ def restore(out: Path) -> None:
         write_status(folder / "status.json", "ok", "train")
 
 
+def kept_as(name: str) -> str:
+    """Return the start of the names of an experiment's tables in this folder."""
+    return f"abide_{name.removeprefix('abide_')}"
+
+
 def clear(p: float) -> str:
     """Return a p value below 0.05 in brackets."""
     return f" ({p_value(p)})" if p < 0.05 else ""
 
 
-def readme_table() -> list[str]:
-    """Return the lines of the table in README.md: each row's results."""
-    results, tests = (read_table(HERE / f"{NAME}{end}.tsv", text=("row",)) for end in ("", "_tests"))
+def readme_table(name: str = "abide_models") -> list[str]:
+    """Return the lines of an experiment's table in README.md: each row's results."""
+    results, tests = (read_table(HERE / f"{kept_as(name)}{end}.tsv", text=("row",)) for end in ("", "_tests"))
     tests = tests[tests["metric"] == "auc"].set_index("row")
     lines = [
         "| method | folds | accuracy | AUC | BolT minus method: AUC (p) | Brier score |",
         "| --- |" + " ---: |" * 5,
     ]
-    for row in load_experiment(str(HERE / f"{NAME}.yaml")).rows:
-        model = load_model(row.model)
-        name = row.row or model.shown
-        of = results[results["row"] == name].set_index("metric").to_dict("index")
-        if not of["auc"]["n_folds"]:
+    for row, model in rows_of(load_experiment(EXPERIMENTS[name]), Config(dataset="abide1")):
+        of = results[results["row"] == row.row].set_index("metric").to_dict("index")
+        if "auc" not in of or not of["auc"]["n_folds"]:
             continue
-        test = tests.loc[name] if name in tests.index else None
+        test = tests.loc[row.row] if row.row in tests.index else None
         auc, low, high = (decimal(of["auc"][key], 3) for key in ("mean", "low", "high"))
         cells = [
-            marked(name, reconstructed({name: row.fidelity or model.fidelity})),
+            marked(row.row, reconstructed({row.row: model.fidelity})),
             str(of["auc"]["n_folds"]),
             shown_as("accuracy")(of["accuracy"]["mean"]),
             f"{auc} [{low}, {high}]",
@@ -150,6 +154,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--rows", nargs="+", metavar="NAME")
+    parser.add_argument("--folds", nargs="+", type=int, default=list(range(10)))
     options = parser.parse_args()
     out = options.out.resolve()
     if not (out / "bucket").exists():
@@ -168,8 +173,10 @@ def main() -> None:
         restore(out)
         missing = [
             str((folder / "predictions.tsv").relative_to(out))
-            for _, _, folder in trainings(out, options.rows)
-            if not (folder / "status.json").is_file()
+            for entry, fold, folder in trainings(out)
+            if fold in options.folds
+            and (not options.rows or entry.row in options.rows)
+            and not (folder / "status.json").is_file()
         ]
         try:
             if missing:
@@ -177,10 +184,12 @@ def main() -> None:
         finally:  # also of what was trained before an error or Ctrl-C
             keep(out)
         experiment = [sys.executable, "-m", "bolt", "experiment", "--config", "results/abide1/config.yaml"]
-        subprocess.run([*experiment, "--name", NAME], check=True)
-        for suffix in (".tsv", ".json", "_tests.tsv", "_tests.json"):
-            shutil.copy(out / "results/paper" / f"{NAME}{suffix}", HERE)
-    print("\n".join(readme_table()))
+        for name in EXPERIMENTS:
+            subprocess.run([*experiment, "--name", name], check=True)
+            for suffix in (".tsv", ".json", "_tests.tsv", "_tests.json"):
+                shutil.copy(out / "results/paper" / f"{name}{suffix}", HERE / f"{kept_as(name)}{suffix}")
+    for name in EXPERIMENTS:
+        print("\n".join(["", *readme_table(name)]))
 
 
 if __name__ == "__main__":

@@ -26,8 +26,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from bolt.config import ROOT, Model, load_config, load_experiment
 from bolt.config.study import Study
 from bolt.experiments.entries import rows_of
-from bolt.folds.inner import make_inner_folds
-from bolt.folds.splits import FOLD_COLUMNS
+from bolt.folds.splits import FOLD_COLUMNS, make_inner_folds
 from bolt.io.files import read_table, write_table
 from bolt.models.ensemble import Ensemble
 from bolt.models.parts.temperature import fit_temperature, with_temperature

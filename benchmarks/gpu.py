@@ -39,8 +39,8 @@ from bolt.models.registry import create_model, has_epochs, with_facts
 from bolt.training.batches import Batch
 from bolt.training.device import device_of, tensor_float
 from bolt.training.loop import Fit
+from bolt.training.outputs import Classes
 from bolt.training.runner import Training, train_folds
-from bolt.training.targets import Classes
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 N_ROIS = 400
@@ -293,9 +293,9 @@ class Bench:
 
     def train(self, folder: Path, out: Path) -> None:
         """Train a fold, saving its state every epoch."""
-        from bolt.training import checkpoint
+        from bolt.training import loop
 
-        checkpoint.SECONDS_BETWEEN_SAVES = 0
+        loop.SECONDS_BETWEEN_SAVES = 0
         paths, trainings = (folder / "cache", folder / "folds.tsv"), [Training(0, 0, out)]
         (error,) = train_folds(
             *paths,

@@ -29,6 +29,7 @@ from benchmarks.simulated_results import ATLAS, simulate_results, study_of, writ
 from bolt.config import ROOT
 from bolt.io.files import read_json, write_json, write_table
 from bolt.report.figures.style import MANY, MUTED, canvas
+from bolt.workflow.run import named_files
 
 SIZES = (40, 300, 1000, 3000, 10_000)
 """Scans; the smallest cohort stands for the start-up of each stage."""
@@ -62,11 +63,26 @@ def command_of(stage: str, study: Path) -> list[str]:
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "8"]
         return [*command, "--configfile", "config.yaml", "--dry-run", "--quiet", "rules"]
     command = [sys.executable, "-m", "bolt", stage, "--config", "config.yaml"]
-    if stage == "cache":
-        command += ["--atlas", ATLAS]
-    if stage == "evaluate":
-        command += ["--atlas", ATLAS, "--model", next(iter(study_of(study).models)), "--seed", "0"]
-    return command
+    layout, model = study_of(study).layout, next(iter(study_of(study).models))
+    cache, run = layout.cache(ATLAS), layout.run(ATLAS, model, 0)
+    excluded, warned = (cache / f"{name}.tsv" for name in ("exclusions", "warnings"))
+    scans, manifest = {"scans": layout.scans}, cache / "manifest.json"
+    predictions = [run.fold(fold) / "predictions.tsv" for fold in study_of(study).config.folds.of("")]
+    of_cache = {"caches": manifest, "exclusions": excluded, "warnings": warned}
+    inputs = {
+        "cache": scans | {"quality": layout.quality},
+        "exclusions": scans | of_cache,
+        "folds": scans | {"caches": manifest, "exclusions": layout.exclusions},
+        "evaluate": {"predictions": predictions},
+    }
+    outputs = {
+        "cache": {"manifest": manifest, "exclusions": excluded},
+        "exclusions": {"exclusions": layout.exclusions, "warnings": layout.warnings},
+        "folds": {"folds": layout.folds},
+        "evaluate": {"metrics": run.folder / "metrics.tsv"},
+    }
+    options = {"cache": ["--atlas", ATLAS], "evaluate": ["--atlas", ATLAS, "--model", model, "--seed", "0"]}
+    return [*command, *options.get(stage, []), *named_files(input=inputs.get(stage, {}), output=outputs.get(stage, {}))]
 
 
 def measure(command: Sequence[str], folder: Path, log: Path) -> dict[str, float]:

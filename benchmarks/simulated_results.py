@@ -20,7 +20,7 @@ from bolt.config import ROOT, load_config, load_dataset, load_denoise
 from bolt.config.layout import Layout, ModelRun, folder_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
-from bolt.evaluate.classes import METRICS
+from bolt.evaluate.scores import METRICS
 from bolt.explain.landmarks import (
     CONTROLS,
     LANDMARK_COLUMNS,

@@ -1,9 +1,9 @@
 """Forward pass of BolT's attention as a Triton kernel: a first step, not yet used by the package (docs/gpu.md).
 
-Without a GPU, Triton's interpreter runs it (TRITON_INTERPRET=1), which is how tests compare it with `bands.attend`. One
-program computes a block of queries of one head. Scores are computed once; each of a query's windows (its slots) has its
-own maximum, normaliser and accumulator, so scores may differ by any amount between windows, and no program writes where
-another one does.
+Without a GPU, Triton's interpreter runs it (TRITON_INTERPRET=1), which is how tests compare it with `window.attend`.
+One program computes a block of queries of one head. Scores are computed once; each of a query's windows (its slots) has
+its own maximum, normaliser and accumulator, so scores may differ by any amount between windows, and no program writes
+where another one does.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _forward(
 
 
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Tensor:
-    """Compute `bands.attend` without dropout, for local CLS tokens."""
+    """Compute `window.attend` without dropout, for local CLS tokens."""
     if shape.windows.cls_token != "local":
         raise ValueError("only local CLS tokens")
     table = Table(*(part.to(q.device) for part in table_of(shape)))

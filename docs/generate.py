@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from bolt.cli.command_table import COMMANDS, GROUPS
-from bolt.cli.main import make_parser
+from bolt.cli.main import COMMANDS, GROUPS, make_parser
 from bolt.config import ROOT, schemas
 from bolt.io.files import read_yaml, write_text
 from bolt.workflow.stages import STAGES
@@ -45,10 +44,10 @@ def commands() -> Iterator[str]:
     for group in GROUPS:
         yield f"\n## {TITLES.get(group, group.capitalize())}"
         for name, command in COMMANDS.items():
-            if command.group == group:
+            if command["group"] == group:
                 parser = parsers[name]
-                yield f"\n### bolt {name}\n\n{command.help}"
-                for text in (parser.description or "").removeprefix(command.help).strip("\n").split("\n\n"):
+                yield f"\n### bolt {name}\n\n{command['help']}"
+                for text in (parser.description or "").removeprefix(command["help"]).strip("\n").split("\n\n"):
                     if text.startswith("  "):
                         yield f"\n<!-- not run: needs your data -->\n```bash\n{textwrap.dedent(text)}\n```\n"
                     elif text:

@@ -95,7 +95,7 @@ def leave_empty(_, file, **__):
 @pytest.fixture
 def every_epoch_saved(monkeypatch):
     """A training can be resumed after each epoch, however short."""
-    monkeypatch.setattr("bolt.training.checkpoint.SECONDS_BETWEEN_SAVES", 0)
+    monkeypatch.setattr("bolt.training.loop.SECONDS_BETWEEN_SAVES", 0)
 
 
 @pytest.fixture

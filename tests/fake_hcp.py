@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 import boto3
 import nibabel as nib
 import numpy as np
+import pytest
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from bolt.datasets.hcp import VOLUMES
@@ -21,6 +23,7 @@ from bolt.datasets.hcp import VOLUMES
 AFFINE = np.array([[-12.0, 0, 0, 90], [0, 12, 0, -126], [0, 0, 12, -72], [0, 0, 0, 1]])
 SHAPE = (16, 19, 16)
 """MNI152's field at 12 mm."""
+TINY = (4, 4, 4)
 ONSETS = {
     "EMOTION": {"fear": "32.05\t18\t1\n74.2\t18\t1\n", "neut": "10.97\t18\t1\n", "Sync": "6.53\n", "error": ""},
     "GAMBLING": {"win": "36.1\t28\t1\n", "loss": "8.0\t28\t1\n", "Sync": "6.1\n", "neut_event": "0\t0\t0\n"},
@@ -28,11 +31,17 @@ ONSETS = {
 FAMILIES = {"100307": "F1", "100408": "F1"}
 
 
-def write_hcp(root: Path, numbers: list[str], tasks: list[str], n_volumes: dict[str, int] | None = None) -> None:
+def write_hcp(
+    root: Path,
+    numbers: list[str],
+    tasks: list[str],
+    n_volumes: dict[str, int] | None = None,
+    shape: tuple[int, int, int] = SHAPE,
+) -> None:
     """Write `root`/HCP_1200 and the two tables of subjects; every second person is a man."""
     for number in numbers:
         for task in tasks:
-            write_scan(root / "HCP_1200", number, task, (n_volumes or {}).get(number))
+            write_scan(root / "HCP_1200", number, task, (n_volumes or {}).get(number), shape)
     people = [f"{n},S900,Q03,{'MF'[i % 2 == 0]},{['22-25', '26-30', '36+'][i % 3]}" for i, n in enumerate(numbers)]
     rows = ["Subject,Release,Acquisition,Gender,Age", *people]
     (root / "unrestricted.csv").write_text("\n".join(rows) + "\n")
@@ -40,12 +49,14 @@ def write_hcp(root: Path, numbers: list[str], tasks: list[str], n_volumes: dict[
     (root / "restricted.csv").write_text("\n".join(["Subject,Age_in_Yrs,Family_ID", *more]) + "\n")
 
 
-def write_scan(root: Path, number: str, task: str, n_volumes: int | None = None) -> None:
+def write_scan(
+    root: Path, number: str, task: str, n_volumes: int | None = None, shape: tuple[int, int, int] = SHAPE
+) -> None:
     """Write an image (noise that differs between people), its mask, movement and onsets."""
     name = "rfMRI_REST1_LR" if task == "REST" else f"tfMRI_{task}_LR"
     folder = root / number / "MNINonLinear/Results" / name
     folder.mkdir(parents=True)
-    shape = (4, 4, 4) if task == "REST" else SHAPE
+    shape = TINY if task == "REST" else shape
     seed = int(number) + len(task)
     (folder / f"{name}.nii.gz").write_bytes(_image(seed, (*shape, n_volumes or VOLUMES[task])))
     nib.save(nib.Nifti1Image(np.ones(shape, np.uint8), AFFINE), folder / "brainmask_fs.2.nii.gz")
@@ -109,6 +120,15 @@ def serve_s3(folder: Path, bucket: str = "hcp-openaccess") -> Iterator[S3]:
         _enforce(endpoint, "inf")
         urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")).close()
         server.stop()
+
+
+def hide_aws(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Hide the AWS settings of this computer: those of a folder, in `credentials`, are read instead."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        patch.delenv(name)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
+    patch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 def _enforce(endpoint: str, after: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bolt.io.files import read_json, read_table, sha256
-from bolt.jobs.ledger import _jobs, _noted
+from bolt.jobs.ledger import benchmark_files, job_notes
 from bolt.workflow.stages import STAGES
 
 KEYS = {"stage", "command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device"}
@@ -20,8 +20,8 @@ def check_provenance(folder: Path) -> set[str]:
     Returns the names of their stages.
     """
     results = folder / "results"
-    jobs, noted = [job for job, _ in _jobs(results, "*")], _noted(results, "*")
-    assert [job for job in jobs if job not in noted and job.stage not in ELSEWHERE] == []
+    jobs, noted = benchmark_files(results), job_notes(results)
+    assert [job for job in jobs if job not in noted and job[1] not in ELSEWHERE] == []
     for file in sorted(results.rglob("*provenance.json")):
         facts = read_json(file)
         assert set(facts) >= KEYS, file
@@ -38,6 +38,6 @@ def check_provenance(folder: Path) -> set[str]:
             file
         )
     table = read_table(results / "ledger.tsv")
-    assert table["jobs"].sum() == len(jobs) and set(table["stage"]) == {job.stage for job in jobs}
+    assert table["jobs"].sum() == len(jobs) and set(table["stage"]) == {stage for _, stage, _ in jobs}
     assert (table["cpu_hours"] > 0).any() and (table["peak_memory_mb"] > 30).any()
     return set(table["stage"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
@@ -20,10 +19,11 @@ import pytest
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS, refuse_bad_scans
 from bolt.config import Abide, Bucket, Config, Dataset, Hcp, load_dataset, load_denoise
+from bolt.config.study import Study
 from bolt.datasets import abide, fmriprep, hcp, index
 from bolt.datasets.participants import require_classes
 from bolt.evaluate.metrics import fold_predictions
-from bolt.folds.duplicates import handle_copies
+from bolt.folds.audit import handle_copies
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, write_table, write_text
@@ -34,8 +34,6 @@ from bolt.series.cifti import match_greyordinates
 from bolt.series.gather import build_cache, plan_joins
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
-from bolt.workflow.job import Job
-from bolt.workflow.stages import STAGES
 from tests.abide import bucket_path, people, write_people
 from tests.bad_inputs import DATA_CASES, Case
 from tests.caches import pack, scan_table
@@ -44,10 +42,11 @@ from tests.fake_cifti import NAMES as PARCELS
 from tests.fake_cifti import brain as greyordinates
 from tests.fake_cifti import ptseries, seconds
 from tests.fake_fmriprep import write_fmriprep
-from tests.fake_hcp import serve_s3, write_hcp
+from tests.fake_hcp import hide_aws, serve_s3, write_hcp
 from tests.file_server import serve
 from tests.series.test_parcellate import AFFINE, NAME, SHAPE, T, make_atlas, save
 from tests.snake import series_dataset
+from tests.stages import stage
 
 Said = tuple[str, str]
 MAKERS: dict[str, Callable[..., Said]] = {}
@@ -110,7 +109,7 @@ def cached(folder: Path, series: dict[str, np.ndarray], policy: str = "zero") ->
     scans = pd.DataFrame({"scan_id": list(series), "kind": "series"}).reindex(columns=["scan_id", "kind", "n_volumes"])
     left = build_cache(scans, "cubes", rois, lambda scan: folder / f"{scan.scan_id}.npy", folder / "c", policy=policy)
     odd = read_table(folder / "c/warnings.tsv")
-    assert len(left) + len(odd) == 1
+    assert [*left.stage, *odd.stage] == ["cache"]
     return ("excluded", left.reason[0]) if len(left) else ("warned", odd.warning[0])
 
 
@@ -157,11 +156,7 @@ def _(place, patch):
 
 
 def bucket_of_hcp(place, patch, secret):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        patch.delenv(name, raising=False)
-    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(place / "credentials"))
-    patch.setenv("AWS_CONFIG_FILE", str(place / "none"))
-    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    hide_aws(patch, place)
     write_hcp(place, ["100206"], [])
     (place / "bucket").mkdir()
     with serve_s3(place / "bucket") as service:
@@ -213,7 +208,7 @@ def sidecar(path: Path, text: str) -> None:
 
 def averaged(place: Path, data: np.ndarray, name: str = NAME, patch=None, **keys: object) -> Said:
     """Average one image over ROIs."""
-    image = save(place / name, data.astype(np.float32))
+    image = save(place / name, data)
     if patch:
         patch(image)
     keys = {"denoise": load_denoise("none"), "space": None} | keys
@@ -293,10 +288,13 @@ each(
 
 def with_header(place: Path, change: Callable[[nib.Nifti1Image], None], name: str = NAME) -> Said:
     """Average an image after a change of what nibabel has read."""
-    image = nib.load(save(place / name, brain()))
-    change(image)
-    nib.save(image, place / name)
-    return worked(place, lambda: parcellate(place / name, [make_atlas()], denoise=load_denoise("none")))
+
+    def rewrite(path: Path) -> None:
+        image = nib.load(path)
+        change(image)
+        nib.save(image, path)
+
+    return averaged(place, brain(), name, rewrite)
 
 
 @of("MNI image whose name declares no space")
@@ -338,35 +336,32 @@ each(
         "preprocessed image with volumes of zeros": (np.s_[..., -2:], 0),
         "NaN volumes": (np.s_[..., 3:5], np.nan),
         "all-zero image": (..., 0),
+        "value that no scanner makes": ((4, 4, 4, 1), 1e300),
     },
 )
 
 
-@of("value that no scanner makes")
-def _(place, patch):
-    data = brain()
-    data[4, 4, 4, 1] = 1e300
-    path = save(place / NAME, data)
-    return worked(place, lambda: parcellate(path, [make_atlas()], denoise=load_denoise("none")))
-
-
 @of("header that gives 10^15 voxels")
 def _(place, patch):
-    path = save(place / NAME.removesuffix(".gz"), brain())
-    content = bytearray(path.read_bytes())
-    content[42:50] = np.array([30000, 30000, 30000, 30000], "<i2").tobytes()
-    path.write_bytes(bytes(content))
-    return worked(place, lambda: parcellate(path, [make_atlas()], denoise=load_denoise("none")))
+    def claim(path):
+        content = path.read_bytes()
+        path.write_bytes(content[:42] + np.full(4, 30000, "<i2").tobytes() + content[50:])
+
+    return averaged(place, brain(), NAME.removesuffix(".gz"), claim)
 
 
-@of("mask with NaN")
-def _(place, patch):
-    mask = np.ones(SHAPE, np.float32)
-    mask[0] = np.nan
+def masked(place: Path, mask: np.ndarray) -> Said:
     nib.save(nib.Nifti1Image(mask, AFFINE), place / "mask.nii.gz")
-    path = save(place / NAME, brain())
-    options = {"mask": place / "mask.nii.gz", "denoise": load_denoise("none")}
-    return worked(place, lambda: parcellate(path, [make_atlas()], **options))
+    return averaged(place, brain(), mask=place / "mask.nii.gz")
+
+
+each(
+    masked,
+    {
+        "mask on another grid": np.ones((4, 4, 4), np.uint8),
+        "mask with NaN": np.where(np.arange(SHAPE[0])[:, None, None] == 0, np.nan, np.ones(SHAPE)).astype(np.float32),
+    },
+)
 
 
 def derivatives(place: Path, made_by: object) -> Said:
@@ -411,12 +406,6 @@ def _(place, patch):
 def _(place, patch):
     config = Config(dataset="fake", atlases=["aal116"], preprocess={"space": "MNI152NLin2009aSym"})
     return refused(lambda: check_names(config, about(place)))
-
-
-@of("mask on another grid")
-def _(place, patch):
-    nib.save(nib.Nifti1Image(np.ones((4, 4, 4), np.uint8), AFFINE), place / "mask.nii.gz")
-    return averaged(place, brain(), mask=place / "mask.nii.gz")
 
 
 @of("NaN voxels")
@@ -703,19 +692,18 @@ def test_all_bad_scans_stand_in_one_list_and_what_was_not_asked_for_does_not(tmp
     assert list(WARNING_COLUMNS) == ["scan_id", "stage", "warning"]
 
 
-@pytest.mark.parametrize("stage", ["exclusions", "report"])
-def test_bad_scans_of_all_caches_are_refused_in_one_list(stage, tmp_path, monkeypatch):
+@pytest.mark.parametrize("rule", ["exclusions", "report"])
+def test_bad_scans_of_all_caches_are_refused_in_one_list(rule, tmp_path, monkeypatch, capsys):
     """The second atlas has nothing to say against a scan, and takes no line of the first's off the list."""
     monkeypatch.chdir(tmp_path)
     config = series_dataset(tmp_path, atlases=["dosenbach160", "cc200"], bad_scans="refuse")
-    job = Job(argparse.Namespace(config=config, stage=stage, zip=None))
-    layout = job.layout
+    layout = Study.read(config).layout
     bad = pd.DataFrame([("sub-03_task-rest", "cache", "cut off")], columns=list(EXCLUSION_COLUMNS))
     for at, table in ((layout.cache("dosenbach160"), bad), (layout.cache("cc200"), bad[:0]), (layout.results, bad)):
         write_table(table, at / "exclusions.tsv", EXCLUSION_COLUMNS)
     write_table(pd.DataFrame({"scan_id": ["sub-03_task-rest"]}), layout.scans, {"scan_id": ""})
-    with pytest.raises(DataError, match=r"1 bad scan .*\n  sub-03_task-rest \(cache\): cut off"):
-        STAGES[stage].work(job)
+    assert stage(config, rule) == 2
+    assert re.search(r"1 bad scan .*\n  sub-03_task-rest \(cache\): cut off", capsys.readouterr().err)
     assert read_table(layout.bad_scans).scan_id.tolist() == ["sub-03_task-rest"] and not layout.folds.exists()
 
 

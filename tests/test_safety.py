@@ -91,7 +91,7 @@ FORBIDDEN = [
 ]
 
 
-OF_OWN_SOURCE = {("declared.py", r"(?<![\w.])(eval|exec)\(")}
+OF_OWN_SOURCE = {("registry.py", r"(?<![\w.])(eval|exec)\(")}
 """Calls that run nothing but the source of this package."""
 
 
@@ -154,20 +154,14 @@ def test_a_pickle_in_a_checkpoints_place_is_an_error(saved, tmp_path):
         {"classes": 7},
         {"classes": ["a"] * 1000},
         {"covariates": [{"column": "__import__('os')"}]},
+        *({missing: None} for missing in ("model", "n_rois", "classes")),
     ],
 )
-def test_odd_words_beside_weights_are_an_error(saved, change):
+def test_odd_and_missing_words_beside_weights_are_an_error(saved, change):
     folder, _, about = saved
-    (folder / "checkpoint.json").write_text(json.dumps(about | change))
-    with pytest.raises(DataError, match="checkpoint"):
-        load_checkpoint(folder)
-
-
-@pytest.mark.parametrize("missing", ["model", "n_rois", "classes"])
-def test_missing_words_are_an_error(saved, missing):
-    folder, _, about = saved
-    (folder / "checkpoint.json").write_text(json.dumps({k: v for k, v in about.items() if k != missing}))
-    with pytest.raises(DataError, match="not a model's description"):
+    (folder / "checkpoint.json").write_text(json.dumps({k: v for k, v in (about | change).items() if v is not None}))
+    words = "not a model's description" if None in change.values() else "checkpoint"
+    with pytest.raises(DataError, match=words):
         load_checkpoint(folder)
 
 
@@ -261,11 +255,6 @@ def test_hostile_folders_are_refused(place):
     for key in ("results", "work"):
         with pytest.raises(ConfigError, match=f"'{key}' is not fit"):
             check_names(Config(**BASE, paths={key: place}), load_dataset("series"))
-
-
-def test_negative_seeds_are_refused():
-    with pytest.raises(ConfigError, match="seeds"):
-        configuration.parse(Config, BASE | {"seeds": [-1]}, "configuration")
 
 
 def test_hostile_scans_of_a_table_are_excluded(tmp_path, monkeypatch):

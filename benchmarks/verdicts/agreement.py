@@ -29,7 +29,7 @@ from bolt.explain.trust.stability import Refits, write_stability
 from bolt.explain.weights import write_importance
 from bolt.io.files import read_table, write_status
 from bolt.models.bolt import BolT
-from bolt.report.sections.verdicts import MEASURES, NOT_TESTED, SUPPORTED, Evidence, ask
+from bolt.report.pages.verdicts import MEASURES, NOT_TESTED, SUPPORTED, Evidence, ask
 
 Array = np.ndarray
 Choice = Callable[[np.random.Generator, Array, Array, Array], Array]

@@ -21,8 +21,8 @@ from benchmarks.verdicts.simulation import Said, Simulation
 from bolt.config import Dataset, Faithfulness, Model, Sanity
 from bolt.config import Training as Settings
 from bolt.config.layout import ModelRun
-from bolt.evaluate.classes import scores
 from bolt.evaluate.metrics import fold_predictions, write_metrics
+from bolt.evaluate.scores import scores
 from bolt.explain.importance import explain_fold
 from bolt.explain.landmarks import landmark_regression, write_landmarks
 from bolt.explain.regions import write_regions
@@ -33,10 +33,11 @@ from bolt.explain.trust.sanity import write_sanity
 from bolt.explain.trust.similarity import GONE
 from bolt.explain.trust.stability import write_stability
 from bolt.io.files import read_json, read_table, write_json, write_status
-from bolt.report.sections.verdicts import NOT_TESTED, Evidence, ask
+from bolt.report.pages.verdicts import NOT_TESTED, Evidence, ask
 from bolt.series.cache import SeriesCache
 from bolt.training.outputs import Training
-from bolt.training.runner import train_fold, train_folds
+from bolt.training.runner import train_folds
+from bolt.training.trainers import train_fold
 from tests.caches import dataset, pack, scan_table, split
 
 KEPT = Path("work/verdicts/chain")

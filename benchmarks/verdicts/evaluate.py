@@ -17,9 +17,9 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from benchmarks.verdicts.simulation import Said, Simulation
-from bolt.evaluate.classes import class_arrays, scores
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.paired import compare, corrected_t, wilcoxon
+from bolt.evaluate.scores import class_arrays, scores
 from bolt.report.tables.readable import baseline_warning
 
 CLASSES = ["control", "patient"]

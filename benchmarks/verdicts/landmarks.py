@@ -20,7 +20,7 @@ from sklearn.model_selection import StratifiedKFold
 from benchmarks.verdicts.simulation import Said, Simulation
 from bolt.explain.landmarks import Landmarks, landmark_regression, landmark_tests
 from bolt.explain.weights import write_controls, write_importance
-from bolt.report.sections.verdicts import NOT_TESTED, SUPPORTED, moments, order
+from bolt.report.pages.verdicts import NOT_TESTED, SUPPORTED, moments, order
 
 N_SCANS, VOLUMES, ROIS = 120, 60, 10
 FOLDS, TOKENS, DRAWS, OFFSETS = 10, 5, 3, 12

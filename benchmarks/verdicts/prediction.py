@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 from benchmarks.verdicts.simulation import Said, Simulation
 from bolt.evaluate.chance import LEVEL, compare_with_chance
-from bolt.evaluate.classes import scores
+from bolt.evaluate.scores import scores
 
 CLASSES = ["control", "patient"]
 LEARNERS = {"SVM": SVC(kernel="linear"), "logistic": LogisticRegression(C=0.01), "naive Bayes": GaussianNB()}

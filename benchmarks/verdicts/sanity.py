@@ -35,13 +35,13 @@ from bolt.explain.trust.similarity import (
     without_position,
 )
 from bolt.io.files import read_table
-from bolt.report.sections.verdicts import MEASURES, NOT_TESTED, SUPPORTED, questions
-from bolt.report.sections.verdicts import sanity as judge
+from bolt.report.pages.verdicts import MEASURES, NOT_TESTED, SUPPORTED, questions
+from bolt.report.pages.verdicts import sanity as judge
 from bolt.series.cache import SeriesCache
-from bolt.training.runner import train_fold
+from bolt.training.trainers import train_fold
 from tests.caches import dataset, pack, scan_table, split
 
-ALPHA = questions()["events"].thresholds["alpha"]
+ALPHA = questions()["events"]["thresholds"]["alpha"]
 ROIS, TIME, FOLDS = 20, 120, 3
 CLASSES = ["control", "patient"]
 DATASET = dataset(CLASSES, crop=100)

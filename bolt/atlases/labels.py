@@ -17,18 +17,13 @@ from bolt.atlases.description import atlas_folder, describe_atlas, find_labels
 from bolt.io.bids import is_image, stem_of
 from bolt.io.cifti import DLABEL, read_dlabel
 from bolt.io.errors import DataError, shorten_list
-from bolt.io.files import read_table, read_text, write_table, write_yaml
+from bolt.io.files import columns, read_table, read_text, write_table, write_yaml
 from bolt.io.names import is_name
 from bolt.io.series_files import read_named_series
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_image, require_one_place
 
-LABEL_COLUMNS = {
-    "value": "Value of the ROI in the atlas image; else its number, counted from 1",
-    "name": "ROI",
-    "network": "Network or group of regions",
-    "hemisphere": "L, R or M (midline)",
-}
+LABEL_COLUMNS = columns("atlases", "labels")
 NAMES = {
     "value": ("value", "index", "component"),
     "name": ("name", "label", "difumo_names"),
@@ -222,10 +217,10 @@ def describe_names(source: Path, folder: Path) -> int:
         _, named, _ = read_dlabel(source)
         values, names = list(named), list(named.values())
     else:
-        columns = read_named_series(source)[1]
-        if columns is None:
+        listed = read_named_series(source)[1]
+        if listed is None:
             raise DataError("its columns have no names", where=source, hint="Give a file with a first row of names")
-        values, names = list(range(1, len(columns) + 1)), columns
+        values, names = list(range(1, len(listed) + 1)), listed
     if sides is None:  # read from names such as LH_Vis_1
         found = [re.match(r"(?:.*[_-])?([LR])H?(?:[_-]|$)", str(name)) for name in names]
         sides = [match[1] if match else None for match in found]
@@ -268,8 +263,8 @@ def _bids_labels(path: Path) -> pd.DataFrame:
     with path.open(encoding="utf-8-sig") as file:
         header = file.readline().rstrip("\r\n").split("\t")
     table = read_table(path, text=tuple(column for column in header if column.lower() not in NAMES["value"]))
-    columns = {str(column).lower(): column for column in reversed(table.columns)}
-    found = {key: next((columns[n] for n in names if n in columns), None) for key, names in NAMES.items()}
+    spelt = {str(column).lower(): column for column in reversed(table.columns)}
+    found = {key: next((spelt[n] for n in names if n in spelt), None) for key, names in NAMES.items()}
     for key in ("value", "name"):
         if found[key] is None:
             raise DataError(

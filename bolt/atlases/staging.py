@@ -25,7 +25,7 @@ from bolt.atlases.description import (
 )
 from bolt.atlases.image import load_atlas
 from bolt.config import Config
-from bolt.io.download import fetch
+from bolt.io.download import fetch, verify
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, sha256, write_text
 from bolt.io.places import folder_for_downloads
@@ -126,8 +126,7 @@ def stage_image(url: str, path: Path, accepted: list[str]) -> None:
                     what = f"the archive does not contain {path.name}"
                     raise DataError(what, where=archive, hint="Download the image yourself")
                 temporary.write_bytes(packed.read(members[0]))
-            if checksums and (digest := sha256(temporary)) not in checksums:
-                raise DataError(f"sha256 of {path.name} is {digest}, not {' or '.join(checksums)}", where=url)
+            verify(temporary, name=path.name, where=url, sha256=checksums)
         archive.unlink()
     if not checksums:
         write_text(f"{sha256(path)}  {path.name}\n", path.with_name(path.name + ".sha256"))

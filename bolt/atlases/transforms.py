@@ -5,8 +5,9 @@ World coordinates are NIfTI's (RAS) outside this module, ITK's (LPS) within tran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -15,7 +16,7 @@ import numpy as np
 from scipy.ndimage import map_coordinates
 
 from bolt.atlases.description import find_transform, verify_transform
-from bolt.io.errors import DataError
+from bolt.io.errors import DataError, readable
 from bolt.io.files import atomic, sha256, write_json
 from bolt.io.volumes import check_image
 
@@ -23,6 +24,8 @@ FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 """ITK's coordinates (LPS) to NIfTI's (RAS), and back."""
 GRID_MM = 1.0
 """Voxel size of the result if the transform has no grid of its own."""
+Transform = Callable[[np.ndarray], np.ndarray]
+"""Of (N, 3) points, LPS mm."""
 
 
 def carry_over(
@@ -73,17 +76,6 @@ def carry_over(
 
 
 @dataclass(frozen=True)
-class Linear:
-    """A linear transform of points: a (4, 4) matrix, LPS mm."""
-
-    matrix: np.ndarray
-
-    def __call__(self, points: np.ndarray) -> np.ndarray:
-        """Map (N, 3) points, LPS mm."""
-        return nib.affines.apply_affine(self.matrix, points)
-
-
-@dataclass(frozen=True)
 class Displacements:
     """Displacements of the points of a grid, interpolated linearly in between; beyond the grid there are none.
 
@@ -104,7 +96,7 @@ class Displacements:
         return points + np.stack(shifts, axis=-1)
 
 
-def read_composite(path: Path) -> list[Linear | Displacements]:
+def read_composite(path: Path) -> list[Transform]:
     """Read an ITK composite transform (``.h5``), in the order in which points go through it.
 
     Raises
@@ -112,13 +104,11 @@ def read_composite(path: Path) -> list[Linear | Displacements]:
     DataError
         The file cannot be read, or has a transform of another kind.
     """
-    try:
-        with h5py.File(path) as file:
-            group = file["TransformGroup"]
-            parts = [group[name] for name in sorted(group, key=int)]
-            transforms = [_read_transform(part, path) for part in parts if not _kind(part).startswith("Composite")]
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"not readable as an ITK transform ({error})", where=path, hint="Fetch it again") from None
+    what, hint = "not readable as an ITK transform", "Fetch it again"
+    with readable(path, OSError, KeyError, ValueError, what=what, hint=hint, text=False), h5py.File(path) as file:
+        group = file["TransformGroup"]
+        parts = [group[name] for name in sorted(group, key=int)]
+        transforms = [_read_transform(part, path) for part in parts if not _kind(part).startswith("Composite")]
     return transforms[::-1]  # ITK applies the last one first
 
 
@@ -127,7 +117,7 @@ def _kind(part: h5py.Group) -> str:
     return kind.decode() if isinstance(kind, bytes) else str(kind)
 
 
-def _read_transform(part: h5py.Group, path: Path) -> Linear | Displacements:
+def _read_transform(part: h5py.Group, path: Path) -> Transform:
     # older versions of ITK misspell both names
     fixed, parameters = (
         part[name if name in part else name.replace("Transform", "Tranform")]
@@ -146,11 +136,11 @@ def _read_transform(part: h5py.Group, path: Path) -> Linear | Displacements:
         values, matrix = np.asarray(parameters, float), np.eye(4)
         matrix[:3, :3] = values[:9].reshape(3, 3)
         matrix[:3, 3] = values[9:] + fixed - matrix[:3, :3] @ fixed  # `fixed` is the centre
-        return Linear(matrix)
+        return partial(nib.affines.apply_affine, matrix)
     raise DataError(f"a transform of type {kind} cannot be applied", where=path, hint="Use TemplateFlow's transforms")
 
 
-def resample_labels(image: nib.Nifti1Image, transforms: Sequence[Linear | Displacements]) -> nib.Nifti1Image:
+def resample_labels(image: nib.Nifti1Image, transforms: Sequence[Transform]) -> nib.Nifti1Image:
     """Resample a label image through transforms, by nearest neighbour.
 
     Parameters

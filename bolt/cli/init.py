@@ -7,7 +7,7 @@ import sys
 
 import pandas as pd
 
-from bolt.cli.new_study import MOST_CLASSES, Wishes, columns_of, name_of, write_study
+from bolt.cli.new_study import MOST_CLASSES, Wishes, name_of, participants_of, write_study
 from bolt.io.files import read_text
 from bolt.io.places import snakemake_command
 
@@ -39,7 +39,7 @@ def init(options: argparse.Namespace) -> None:
 
 def ask_label(options: argparse.Namespace) -> str | None:
     """Ask which column is predicted; an empty answer is none."""
-    path = columns_of(options.data)
+    path = participants_of(options.data)
     if path is None:
         return None
     table = read_text(path)

@@ -1,8 +1,8 @@
 """From raw 4D fMRI to the time points and regions that drive the prediction.
 
-`bolt <command>` or `python -m bolt <command>`. Commands for researchers are in `bolt.cli.command_table`. The others are
-stages of the workflow (`bolt.workflow.stages`), whose rules call them with the run's configuration (``--config``) and
-the scan, model or fold of the job.
+`bolt <command>` or `python -m bolt <command>`. Commands for researchers are in ``commands.toml``. The others are stages
+of the workflow (`bolt.workflow.stages`), whose rules call them with the run's configuration (``--config``) and the
+scan, model or fold of the job.
 """
 
 from __future__ import annotations
@@ -14,17 +14,30 @@ import importlib
 import logging
 import os
 import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bolt import __version__
-from bolt.cli.command_table import COMMANDS, CONFIG_HELP, overview
 from bolt.io.errors import FINAL, BoltError, Masked, MemoryShortage, show_exception, without_credentials
 from bolt.io.packages import name_extra
-from bolt.io.places import refuse_other_planner
+from bolt.io.places import ROOT, refuse_other_planner
 from bolt.workflow.stage import OF_RUN
 from bolt.workflow.stages import STAGES
 
+COMMANDS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
+)
+"""Every command but the stages, by name, in the order of `bolt --help`."""
+OF_STUDIES = COMMANDS.pop("study")["groups"]
+"""Options of the commands that describe a study, by heading."""
+GROUPS = tuple(dict.fromkeys(about["group"] for about in COMMANDS.values()))
+"""Headings of `bolt --help`, in its order."""
+CONFIG_HELP = COMMANDS["check"]["options"]["--config"]["help"]
+TYPES = {"path": Path, "int": int, "float": float}
 NUMBERS = ("seed", "fold", "inner")
 """Options of stages that are whole numbers."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
@@ -80,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     """Do the work of a command or a stage, and return its exit status."""
     if not hasattr(options, "stage"):
-        module, _, name = COMMANDS[options.command].function.partition(":")
+        module, _, name = COMMANDS[options.command]["function"].partition(":")
         return getattr(importlib.import_module(module), name)(options) or 0
     from bolt.io.resource_errors import explain_shortages
     from bolt.workflow.job import Job
@@ -89,6 +102,14 @@ def run(options: argparse.Namespace) -> int:
     with explain_shortages(job.layout.results, job.layout.work):
         STAGES[job.stage].work(job)
     return 0
+
+
+def _named(text: str) -> tuple[str, Path]:
+    """Return the name and the path of a file."""
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise argparse.ArgumentTypeError(f"NAME=FILE expected, found '{text}'")
+    return name, Path(path)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -115,6 +136,11 @@ def make_parser() -> argparse.ArgumentParser:
         subparser = command(stage.command, stage.help)
         subparser.set_defaults(stage=stage.name)
         subparser.add_argument("--config", type=Path, help=CONFIG_HELP)
+        for kind in ("input", "output"):
+            files = f"{kind} files of the job, as its rule names them"
+            subparser.add_argument(
+                f"--{kind}", type=_named, nargs="*", action="extend", metavar="NAME=FILE", help=files
+            )
         for key in stage.keys:
             subparser.add_argument(f"--{key}", required=True, type=int if key in NUMBERS else str)
         if stage.guarded:
@@ -127,7 +153,58 @@ def make_parser() -> argparse.ArgumentParser:
         if stage.options is not None:
             stage.options(subparser)
     for name, about in COMMANDS.items():
-        subparser = command(name, about.help, about.threads)
-        if about.options is not None:
-            about.options(subparser)
+        add_options(command(name, about["help"], about.get("threads", False)), name)
     return parser
+
+
+def add_options(parser: argparse.ArgumentParser, command: str) -> None:
+    """Add what `commands.toml` says of a command to its parser."""
+    about = COMMANDS[command]
+    parser.usage = about.get("usage")
+    parser.description = about.get("description", about["help"])
+    if "\n" in parser.description:
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    own, of_studies = about.get("groups", {}), OF_STUDIES if about.get("study") else {}
+    groups = {None: about.get("options", {})}
+    groups |= {heading: own.get(heading, {}) | of_studies.get(heading, {}) for heading in [*of_studies, *own]}
+    for heading, options in groups.items():
+        place = parser.add_argument_group(heading) if heading else parser
+        for names, option in options.items():
+            arguments: dict[str, Any] = {"help": option} if isinstance(option, str) else dict(option)
+            if "type" in arguments:
+                arguments["type"] = TYPES[arguments["type"]]
+            if arguments.get("action") == "version":
+                arguments["version"] = __version__
+            place.add_argument(*names.split(), **arguments)
+
+
+def overview() -> str:
+    """Return the lists of commands that `bolt --help` shows."""
+    lines = []
+    for group in GROUPS:
+        listed = {name: about["help"] for name, about in COMMANDS.items() if about["group"] == group}
+        lines += [f"{group}:", *_lines(listed), ""]
+    lines += [
+        "'bolt COMMAND --help' explains a command.",
+        "'snakemake --snakefile $(bolt where)/Snakefile --cores 8 --configfile FILE' runs the workflow.",
+    ]
+    return "\n".join(lines)
+
+
+def show_stages(options: argparse.Namespace) -> None:
+    """Print every stage of the workflow in the order of the data, under the name of its module."""
+    headings = {stage.command: stage.work.__module__.rpartition(".")[2] for stage in STAGES.values()}
+    for heading in dict.fromkeys(headings.values()):
+        print(f"{heading}:")
+        print(*_lines({s.command: s.help for s in STAGES.values() if headings[s.command] == heading}), sep="\n")
+
+
+def show_root(options: argparse.Namespace) -> None:
+    """Print the folder that holds the Snakefile."""
+    print(ROOT)
+
+
+def _lines(texts: dict[str, str]) -> Iterator[str]:
+    """Yield names with their texts, which are wrapped and aligned."""
+    for name, text in texts.items():
+        yield textwrap.fill(text, 100, initial_indent=f"  {name:18} ", subsequent_indent=" " * 21)

@@ -78,7 +78,7 @@ class Wishes:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Wishes:
-        """Return what the options of a study ask for (`bolt.cli.command_table`)."""
+        """Return what the options of a study ask for (``commands.toml``)."""
         keys = ("denoise", "device")
         settings: dict[str, Any] = {key: value for key in keys if (value := getattr(options, key)) is not None}
         settings |= {"preprocess": {"space": options.space}} if options.space else {}
@@ -188,8 +188,8 @@ def source_of_folder(path: Path) -> str:
     return "bids"
 
 
-def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
-    """Describe the dataset in a folder.
+def dataset_of(path: Path, wishes: Wishes, name: str) -> tuple[Dataset, pd.DataFrame]:
+    """Describe the dataset in a folder; returns also its table of participants or series, empty if there is none.
 
     Parameters
     ----------
@@ -205,35 +205,55 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> Dataset:
     ConfigError
         A column does not exist.
     """
-    source = source_of_folder(path)
-    table_path = _participants(path, source)
+    source, table_path = source_of_folder(path), participants_of(path)
     read = read_series_table if source == "series" else read_text
     table = read(table_path) if table_path is not None else pd.DataFrame()
+
+    def require(column: str, option: str) -> str:
+        if table_path is None:
+            raise ConfigError(f"{option} {column}: there is no participants.tsv", hint="Add it to the folder")
+        if column not in table:
+            listed = [str(name) for name in table]
+            hint = f"Its columns: {', '.join(listed)}{nearest(column, listed)}"
+            raise ConfigError(f"{option} {column}: no such column in {table_path}", hint=hint)
+        return column
+
     if source == "series":
         for needed in ("subject", "file"):
-            _require(needed, table, table_path, "a table of series")
+            require(needed, "a table of series")
     keys: dict[str, Any] = {"name": name, "source": source, "path": _as_given(path), "label": wishes.label}
     if table_path is not None and source in ("fmriprep", "bids_series") and table_path.parent != path:
         keys["subjects_table"] = _as_given(table_path)
     named = {str(column).casefold(): str(column) for column in reversed(table.columns)}
     for key, usual in ABOUT.items():  # the column that was asked for, or one with a usual name that has values
         if key in wishes.columns:
-            _require(wishes.columns[key], table, table_path, f"--{key}")
-            keys[key] = wishes.columns[key]
+            keys[key] = require(wishes.columns[key], f"--{key}")
             continue
         for column in (named[name] for name in usual if name in named):
             if key not in keys and known_values(table[column]).notna().any():
                 keys[key] = column
     if wishes.label is not None:
-        _require(wishes.label, table, table_path, "--label")
-        classes = wishes.classes or _classes(known_values(table[wishes.label]), wishes.label)
-        keys["classes"] = classes if wishes.positive is None else _with_positive(classes, wishes.positive)
+        values = known_values(table[require(wishes.label, "--label")])
+        keys["classes"] = wishes.classes or _classes(values, wishes.label)
+        if wishes.positive is not None:  # which comes last
+            classes = keys["classes"] or []
+            if len(classes) != 2 or wishes.positive not in classes:
+                hint = f"Classes: {', '.join(classes or ['none'])}"
+                raise ConfigError(f"--positive {wishes.positive}: not one of two classes", hint=hint)
+            keys["classes"] = sorted(classes, key=lambda name: name == wishes.positive)
     keys |= {key: values for key, values in wishes.filters.items() if values}
     keys |= {key: value for key, value in wishes.settings.items() if _of_dataset(key)}
-    if wishes.participants:
+    if wishes.participants:  # as their table writes them, with or without ``sub-``
+        if table_path is None:
+            raise ConfigError("--participant-label needs a participants.tsv", hint="Add it to the folder")
         key = "subject" if source == "series" else "participant_id"
-        keys["include"] = {key: _participants_named(wishes.participants, table, key, table_path)}
-    return parse(Dataset, keys, path)
+        known = {str(name).removeprefix("sub-"): str(name) for name in table[key].dropna()}
+        for name in wishes.participants:
+            if name.removeprefix("sub-") not in known:
+                hint = f"It has {', '.join(sorted(known)[:5])} …"
+                raise ConfigError(f"--participant-label {name}: not in {table_path}", hint=hint)
+        keys["include"] = {key: [known[name.removeprefix("sub-")] for name in wishes.participants]}
+    return parse(Dataset, keys, path), table
 
 
 def _of_dataset(key: str) -> bool:
@@ -241,16 +261,11 @@ def _of_dataset(key: str) -> bool:
     return key in Dataset.model_fields and key not in Config.model_fields
 
 
-def columns_of(path: Path) -> Path | None:
-    """Return the table whose columns can be predicted, if there is one."""
-    return _participants(path, source_of_folder(path))
-
-
-def _participants(path: Path, source: str) -> Path | None:
-    """Return the table of participants: in the folder, or in the BIDS folder that holds the derivatives."""
+def participants_of(path: Path) -> Path | None:
+    """Return the table of participants, if there is one: in the folder, or in the BIDS folder that holds it."""
+    source, places = source_of_folder(path), [path]
     if source == "series":
         return path
-    places = [path]
     if source in ("fmriprep", "bids_series"):  # a linked folder is looked for where it is given, then where it lies
         places += [*_as_given(path).parents[:2], *path.resolve().parents[:2]]
     return next((place / "participants.tsv" for place in places if (place / "participants.tsv").is_file()), None)
@@ -260,17 +275,6 @@ def _as_given(path: Path) -> Path:
     """Return an absolute path through the same links, unless ``..`` after a link leads elsewhere without them."""
     given = Path(os.path.abspath(path))
     return given if given.exists() and given.samefile(path) else path.resolve()
-
-
-def _require(column: str, table: pd.DataFrame, path: Path | None, option: str) -> None:
-    if path is None:
-        raise ConfigError(f"{option} {column}: there is no participants.tsv", hint="Add it to the folder")
-    if column not in table:
-        known = [str(name) for name in table]
-        raise ConfigError(
-            f"{option} {column}: no such column in {path}",
-            hint=f"Its columns: {', '.join(known)}{nearest(column, known)}",
-        )
 
 
 def _classes(values: pd.Series, label: str) -> list[str] | None:
@@ -289,29 +293,6 @@ def _classes(values: pd.Series, label: str) -> list[str] | None:
     if pd.to_numeric(values, errors="coerce").notna().sum() == values.notna().sum():
         return None
     raise DataError(f"label '{label}' has {len(found)} values, such as '{found[0]}'", hint="Name some with --classes")
-
-
-def _with_positive(classes: list[str] | None, positive: str) -> list[str]:
-    """Return two classes with the positive one last."""
-    known = classes or []
-    if len(known) != 2 or positive not in known:
-        raise ConfigError(
-            f"--positive {positive}: not one of two classes", hint=f"Classes: {', '.join(known) or 'none'}"
-        )
-    return sorted(known, key=lambda name: name == positive)
-
-
-def _participants_named(wanted: list[str], table: pd.DataFrame, key: str, path: Path | None) -> list[str]:
-    """Return participants as their table writes them, with or without ``sub-``."""
-    if path is None:
-        raise ConfigError("--participant-label needs a participants.tsv", hint="Add it to the folder")
-    known = {str(name).removeprefix("sub-"): str(name) for name in table[key].dropna()}
-    for name in wanted:
-        if name.removeprefix("sub-") not in known:
-            raise ConfigError(
-                f"--participant-label {name}: not in {path}", hint=f"It has {', '.join(sorted(known)[:5])} …"
-            )
-    return [known[name.removeprefix("sub-")] for name in wanted]
 
 
 def write_study(
@@ -345,13 +326,17 @@ def write_study(
     """
     if not is_name(name):
         raise ConfigError(f"'{name}' cannot name a dataset", hint="Give a name of letters, digits, - and _")
-    dataset = dataset_of(data, wishes, name)
+    dataset, table = dataset_of(data, wishes, name)
     keys: dict[str, Any] = {"dataset": name}
     keys |= {"atlases": wishes.atlases} if wishes.atlases else {}
     keys |= {"models": wishes.models} if wishes.models else {}
     keys |= {key: value for key, value in wishes.settings.items() if not _of_dataset(key)}
     if dataset.label is not None:
-        rows, folds = _labelled(data, dataset), keys.get("folds", {})
+        rows, folds = table, keys.get("folds", {})  # those with a label: scans of ready series, else people
+        for column, wanted in dataset.include.items():
+            rows = rows[rows[column].isin(wanted)] if column in rows else rows
+        labels = known_values(rows[dataset.label])
+        rows = rows[labels.notna() if dataset.classes is None else labels.isin(dataset.classes)]
         if dataset.classes is not None and isinstance(folds, dict) and "outer" not in folds:
             # fewer folds where the smallest class has fewer people, each counted once, than the default of 10
             unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
@@ -381,16 +366,6 @@ def write_study(
             write_text(text, folder / file)
     place, about = folder / place, folder / about
     return place, parse(Config, read_yaml(place), place), parse(Dataset, read_yaml(about) | {"name": name}, about)
-
-
-def _labelled(data: Path, dataset: Dataset) -> pd.DataFrame:
-    """Return the rows of the table that have a label: scans of ready series, else people."""
-    of_series = dataset.source == "series"
-    table = read_series_table(data) if of_series else read_text(_participants(data, dataset.source) or data)
-    for column, wanted in dataset.include.items():
-        table = table[table[column].isin(wanted)] if column in table else table
-    labels = known_values(table[dataset.label])
-    return table[labels.notna() if dataset.classes is None else labels.isin(dataset.classes)]
 
 
 def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> str:

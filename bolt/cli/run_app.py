@@ -40,7 +40,7 @@ def run_app(options: argparse.Namespace) -> int:
     Parameters
     ----------
     options : Namespace
-        bids_dir, output_dir, level, and the options of `bolt.cli.command_table`.
+        bids_dir, output_dir, level, and the options of a study in ``commands.toml``.
 
     Raises
     ------
@@ -130,7 +130,13 @@ def _participants(options: argparse.Namespace, place: Path, config: Config, data
 def _snakemake(options: argparse.Namespace, place: Path, targets: list[str], *, shared: bool = False) -> int:
     """Run the workflow in the output folder; with `shared`, other participants may be made at the same time."""
     more = ["--resources", f"mem_mb={options.mem_mb}"] if options.mem_mb else []
-    more += ["--workflow-profile", _profile(options.profile)] if options.profile else []
+    if options.profile:  # one that comes with BolT, or a path
+        places = [ROOT / "workflow/profiles" / options.profile, ROOT / "profiles" / options.profile, options.profile]
+        folder = next((place for place in places if Path(place, "config.yaml").is_file()), None)
+        if folder is None:
+            hint = "Give default, slurm, or a folder with config.yaml"
+            raise ConfigError(f"--profile {options.profile}: no such profile", hint=hint)
+        more += ["--workflow-profile", str(folder)]
     more += ["--dry-run", "--quiet", "rules"] if options.dry_run else []
     return call_workflow(options.output_dir, place, [*targets, *more], options.n_cpus, shared=shared)
 
@@ -152,13 +158,3 @@ def call_workflow(
         return subprocess.run(command, env=environment, check=False).returncode
     except KeyboardInterrupt:  # Snakemake, which got it too, has said how to resume
         return 130
-
-
-def _profile(name: str) -> str:
-    """Return the folder of a profile: one that comes with BolT, or a path."""
-    for folder in (ROOT / "workflow" / "profiles", ROOT / "profiles"):
-        if (folder / name / "config.yaml").is_file():
-            return str(folder / name)
-    if (Path(name) / "config.yaml").is_file():
-        return name
-    raise ConfigError(f"--profile {name}: no such profile", hint="Give default, slurm, or a folder with config.yaml")

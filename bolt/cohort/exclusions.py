@@ -1,22 +1,26 @@
-"""Excluded scans, and warnings about included ones.
+"""Excluded scans, warnings about included ones, and their counts beside those that a publication reports.
 
 A run continues without bad scans (`bad_scans: continue`), or stops and lists all of them (`refuse`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from bolt.config import Published
 from bolt.datasets.participants import SELECTION
 from bolt.io.errors import DataError, shorten_list
 from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
 
+log = logging.getLogger("bolt")
 EXCLUSION_COLUMNS = columns("cohort", "exclusions")
 WARNING_COLUMNS = columns("cohort", "warnings")
+COHORT_COLUMNS = columns("cohort", "cohort")
 DUPLICATES = "duplicates"
 """Stage of copies of a recording, excluded or grouped by `folds: duplicates`."""
 JOINED = "joined"
@@ -92,3 +96,38 @@ def roi_warnings(
         if affected.any():
             rois = shorten_list(names[affected])
             yield scan_id, "cache", f"{path}: {affected.sum()} of {len(names)} ROIs {problem}: {rois}"
+
+
+def compare_cohort(scans: pd.DataFrame, published: Published) -> pd.DataFrame:
+    """Count scans and subjects as the paper does.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        The scan table; scans with an `exclude_reason` are not counted.
+    published : Published
+
+    Returns
+    -------
+    DataFrame
+        `COHORT_COLUMNS`.
+    """
+    usable = scans[scans.exclude_reason.isna()]
+    rows = [] if published.scans is None else [("scans", len(usable), published.scans)]
+    for column, counts in (("label", published.label), ("sex", published.sex)):
+        for value, count in counts.items():
+            found = usable.subject[usable[column] == value].nunique()
+            rows.append((f"subjects, {column} {value}", found, count))
+    return pd.DataFrame(rows, columns=list(COHORT_COLUMNS))
+
+
+def write_cohort(scans: pd.DataFrame, published: Published | None, path: Path) -> None:
+    """Write the cohort beside the published one; remove the table where the dataset's file names none."""
+    if published is None:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".json").unlink(missing_ok=True)
+        return
+    cohort = compare_cohort(scans, published)
+    write_table(cohort, path, COHORT_COLUMNS)
+    for measure, found, count in cohort.itertuples(index=False):
+        log.info("%s: %d (the paper: %d)", measure, found, count)

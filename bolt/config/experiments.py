@@ -16,6 +16,8 @@ Length = Annotated[int, Field(ge=2)]
 Kind = Literal["training", "complexity", "spectra", "landmarks", "brain_maps", "task_timing"]
 EXPLAINING: tuple[Kind, ...] = ("landmarks", "brain_maps", "task_timing")
 """Kinds of experiments that explain their rows."""
+WITH_KEY: tuple[Kind, ...] = ("complexity", "spectra", *EXPLAINING)
+"""Kinds of experiments that have a key of this name; the others train."""
 
 
 class Quick(Keys):
@@ -69,14 +71,10 @@ class Sweep(Keys):
     paper: str | None = Field(None, description="column of the paper's table that holds the value")
 
     @model_validator(mode="after")
-    def _known_key(self) -> Sweep:
+    def _known_key_that_makes_rows(self) -> Sweep:
         group, _, setting = self.key.partition(".")
         if self.key != "train_share" and not (group in ("hyper", "training") and setting):
             raise ValueError(f"'key' must be hyper.<setting>, training.<key> or train_share, not '{self.key}'")
-        return self
-
-    @model_validator(mode="after")
-    def _makes_rows(self) -> Sweep:
         for value in self.values:
             try:
                 self._row("model", "title", value)
@@ -193,8 +191,7 @@ class Experiment(Keys):
     @property
     def kind(self) -> Kind:
         """Return what the experiment does: the key that it has, or training."""
-        kinds: tuple[Kind, ...] = ("complexity", "spectra", *EXPLAINING)
-        return next((kind for kind in kinds if getattr(self, kind) is not None), "training")
+        return next((kind for kind in WITH_KEY if getattr(self, kind) is not None), "training")
 
     @property
     def trains(self) -> bool:
@@ -207,14 +204,10 @@ class Experiment(Keys):
         return self.landmarks or self.brain_maps or self.task_timing
 
     @model_validator(mode="after")
-    def _has_rows(self) -> Experiment:
+    def _has_rows_of_one_kind(self) -> Experiment:
         if bool(self.rows or self.sweeps) == (self.kind == "spectra"):
             raise ValueError("an experiment needs 'rows' or 'sweeps'; one with 'spectra' has none")
-        return self
-
-    @model_validator(mode="after")
-    def _is_of_one_kind(self) -> Experiment:
-        kinds = [kind for kind in ("complexity", "spectra", *EXPLAINING) if getattr(self, kind) is not None]
+        kinds = [kind for kind in WITH_KEY if getattr(self, kind) is not None]
         if len(kinds) > 1:
             raise ValueError(f"an experiment has one of {', '.join(map(repr, kinds))}")
         return self

@@ -158,10 +158,10 @@ class Model(Keys):
         description="settings of single datasets, by name: that of their file, or which of the paper's it is (`paper`)",
     )
     by_fold: dict[int, FoldSettings] = Field(
-        {}, description="settings of each fold, as written by `bolt search`; every trained fold needs an entry"
+        {}, description="settings of each fold, as the target `search` writes them; every trained fold needs an entry"
     )
     searched: Literal["per-fold", "paper", "shared"] | None = Field(
-        None, description="scheme of the search that chose some of these settings, as written by `bolt search`"
+        None, description="scheme of the search that chose some of these settings, as the target `search` writes it"
     )
 
     @field_validator("members", mode="before")

@@ -13,7 +13,7 @@ import pandas as pd
 from bolt.atlases.description import atlas_folder
 from bolt.config import ROOT, Config, Dataset
 from bolt.config.layout import Layout
-from bolt.datasets.participants import SELECTION, join_subjects, read_csv, refuse_duplicates, select_subjects
+from bolt.datasets.participants import SELECTION, join_subjects, read_csv, require_subjects, select_subjects
 from bolt.datasets.spaces import refuse_confounds
 from bolt.io.download import fetch, is_remote, join, local_path
 from bolt.io.errors import ConfigError, DataError
@@ -75,16 +75,7 @@ def read_people(path: Path) -> pd.DataFrame:
         It is another table, or a subject has several rows.
     """
     people = read_csv(path)
-    missing = [name for name in COLUMNS if name not in people.columns]
-    if missing:
-        raise DataError(
-            f"columns missing: {', '.join(missing)}",
-            where=path,
-            hint="Give PCP's Phenotypic_V1_0b_preprocessed1.csv (commas between cells)",
-        )
-    if people.SUB_ID.isna().any():
-        raise DataError("a row has no SUB_ID", where=path, hint="Complete or remove the row")
-    refuse_duplicates(people.SUB_ID, path)
+    require_subjects(people, COLUMNS, path, "Give PCP's Phenotypic_V1_0b_preprocessed1.csv (commas between cells)")
     for column, words in WORDS.items():
         if column in people:
             people[column] = people[column].replace(words)

@@ -22,7 +22,7 @@ import pandas as pd
 
 from bolt.config import ROOT, Bucket, Config, Dataset, nearest
 from bolt.config.layout import Layout
-from bolt.datasets.participants import join_subjects, read_csv, read_timing, refuse_duplicates, select_subjects
+from bolt.datasets.participants import join_subjects, read_csv, read_timing, require_subjects, select_subjects
 from bolt.datasets.spaces import refuse_confounds
 from bolt.io.download import fetch
 from bolt.io.errors import ConfigError, DataError
@@ -166,16 +166,11 @@ def subjects_table(dataset: Dataset) -> Path:
 def _read_people(path: Path) -> pd.DataFrame:
     """Read one of HCP's tables, with all columns as text, indexed by subject."""
     people = read_csv(path).dropna(how="all")
-    if "Subject" not in people:
-        raise DataError("column 'Subject' is missing", where=path, hint="Use a table (CSV) from ConnectomeDB")
-    if people.Subject.isna().any():
-        row = int(people.Subject.isna().to_numpy().argmax())
-        raise DataError("no subject", where=f"{path}, row {row + 2}", hint="Complete or remove the row")
+    require_subjects(people, ["Subject"], path, hint="Use a table (CSV) from ConnectomeDB")
     invalid = people.Subject[~people.Subject.map(str.isalnum).astype(bool)]
     if len(invalid):
         what = f"subject {invalid.iloc[0]!r} has more than letters and digits"
         raise DataError(what, where=path, hint="Download the table again")
-    refuse_duplicates(people.Subject, path)
     return people.set_index("sub-" + people.Subject)
 
 

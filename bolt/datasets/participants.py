@@ -14,7 +14,7 @@ import pandas as pd
 from bolt.config import Dataset
 from bolt.datasets.institutions import check_institutions
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
-from bolt.io.errors import BoltWarning, DataError
+from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import MISSING, read_text
 from bolt.io.people import known_values, same_people
 from bolt.io.volumes import TR_TOLERANCE, check_bold, require_tr
@@ -34,10 +34,16 @@ OLDEST = 122
 """Years; a larger number is a code for a missing age."""
 
 
-def read_series_table(path: Path) -> pd.DataFrame:
-    """Read a table of ready series with all cells as text; subjects may be called ``participant_id``, as in BIDS."""
+def read_series_table(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a table of ready series with all cells as text; subjects may be called ``participant_id``, as in BIDS.
+
+    If `columns` are given, of which the first is ``subject``, a table that lacks one of them is refused (DataError).
+    """
     table = read_text(path)
-    return table if "subject" in table else table.rename(columns={"participant_id": "subject"})
+    table = table if "subject" in table else table.rename(columns={"participant_id": "subject"})
+    if columns:
+        require_subjects(table, columns, path, "Add them, or set 'label' in the dataset's file", unique=False)
+    return table
 
 
 def read_subjects(dataset: Dataset, subjects: Iterable[str]) -> pd.DataFrame:
@@ -57,10 +63,7 @@ def read_subjects(dataset: Dataset, subjects: Iterable[str]) -> pd.DataFrame:
         hint = "Set 'subjects_table' in the dataset's file to participants.tsv of the raw data, or 'label: null'"
         raise DataError("file not found", where=path, hint=hint)
     table = read_text(path)
-    _require_column(table.columns, key, path, hint="Add it")
-    if table[key].isna().any():
-        row = int(table[key].isna().argmax()) + 2
-        raise DataError(f"no {key}", where=f"{path}, row {row}", hint="Name the subject, or remove the row")
+    require_subjects(table, [key], path, "Add it", unique=False)
     table[key] = [s if str(s).startswith("sub-") else f"sub-{s}" for s in table[key]]
     refuse_duplicates(table[key], path)
     table = table.set_index(key, drop=False)
@@ -81,6 +84,34 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise DataError("file not found", where=path, hint="Download it, or correct its path") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"not a readable table ({error})", where=path, hint="Download it again") from None
+
+
+def require_subjects(
+    table: pd.DataFrame, columns: Sequence[str], path: Path, hint: str, *, unique: bool = True
+) -> None:
+    """Refuse a table that lacks one of the columns, of which the first names the subject, or a row without a subject.
+
+    Parameters
+    ----------
+    table : DataFrame
+    columns : sequence of str
+    path : Path
+        Of the table, for error messages.
+    hint : str
+        Where the columns come from.
+    unique : bool
+        Whether a subject has one row.
+    """
+    missing = [name for name in columns if name not in table]
+    if missing:
+        what = f"columns missing: {', '.join(missing)}; found {shorten_list(table)}"
+        raise DataError(what, where=path, hint=hint)
+    unnamed = table[columns[0]].isna().to_numpy()
+    if unnamed.any():
+        where = f"{path}, row {unnamed.argmax() + 2}"
+        raise DataError(f"no {columns[0]}", where=where, hint="Name the subject, or remove the row")
+    if unique:
+        refuse_duplicates(table[columns[0]], path)
 
 
 def refuse_duplicates(subjects: pd.Series, path: Path) -> None:

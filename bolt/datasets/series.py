@@ -22,23 +22,13 @@ from bolt.io.volumes import require_tr
 
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the scans of the table, as in `bolt.datasets.COLUMNS`."""
-    table = read_series_table(dataset.path)
-    header = list(table)
-    missing = [c for c in ("subject", "file", dataset.label) if c is not None and c not in header]
-    if missing:
-        raise DataError(
-            f"columns missing: {', '.join(missing)}; found {', '.join(header)}",
-            where=dataset.path,
-            hint="Add them, or set 'label' in the dataset's file",
-        )
+    needed = ["subject", "file", *([] if dataset.label is None else [dataset.label])]
+    table = read_series_table(dataset.path, needed)
     places, atlas_dir = config.atlas_places, config.paths.atlas_dir
     rois = {name: load_labels(place, atlas_dir=atlas_dir)["name"].tolist() for name, place in places.items()}
     rows = pd.DataFrame([_row(line, dataset, rois) for line in table.to_dict("records")])
     rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
     exclude_unselected(rows, dataset)
-    if table.subject.isna().any():
-        row = int(table.subject.isna().to_numpy().argmax())
-        raise DataError("no subject", where=f"{dataset.path}, row {row + 2}", hint="Name the subject of each scan")
     for column in (dataset.group, dataset.sex):
         n_values = table.groupby("subject")[column].nunique() if column in table else pd.Series(dtype=int)
         for subject in n_values.index[n_values > 1]:

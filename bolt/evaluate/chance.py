@@ -21,8 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bolt.evaluate.classes import class_arrays, mean_of_finite
-from bolt.evaluate.numbers import number_arrays
+from bolt.evaluate.scores import class_arrays, mean_of_finite, number_arrays
 from bolt.folds.label_permutation import label_units
 from bolt.io.errors import DataError
 

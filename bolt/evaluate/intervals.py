@@ -23,15 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, stdtrit
 
-from bolt.evaluate.classes import SMALLEST, class_arrays, log_losses, mean_of_finite, ranking_of, squared_errors
-from bolt.evaluate.numbers import number_arrays, number_scores
+from bolt.evaluate.scores import (
+    SMALLEST,
+    class_arrays,
+    log_losses,
+    mean_of_finite,
+    number_arrays,
+    number_scores,
+    ranking_of,
+    squared_errors,
+)
 
 FEWEST_GROUPS = 6
 """With fewer, an interval would span nearly all values."""
@@ -224,21 +231,39 @@ def effective_n(share: float, weight: Floats, deviation: Floats, units: Units, r
 def area_interval(
     truth: Positions, probability: Floats, averaged: Sequence[int], units: Units, over_folds: bool
 ) -> Interval:
-    """Return the interval of the AUC, or of the mean of the AUCs of one class against the rest."""
-    comparisons = []
+    """Return the interval of the AUC, or of the mean of the AUCs of one class against the rest.
+
+    The positive scans of each fold and seed are compared with its negative ones. The area is the mean of those of the
+    folds and seeds (`over_folds`), or the share of all their pairs in order.
+    """
+    cells = [np.flatnonzero(units.cell == c) for c in np.unique(units.cell)]
+    areas, deviations, folds = [], [], []
     for k in averaged:
-        positive = truth == k
+        positive, score = truth == k, probability[:, k]
+        compared = [rows for rows in cells if 0 < positive[rows].sum() < len(rows)]
         n_groups = min(len(np.unique(units.group[rows])) for rows in (positive, ~positive))
-        compared = _compare(positive, probability[:, k], units, over_folds) if n_groups >= FEWEST_PER_CLASS else None
-        if compared is None:
+        if n_groups < FEWEST_PER_CLASS or not compared:
             return NO_INTERVAL
-        comparisons.append(compared)
-    value = round(float(np.mean([c.area for c in comparisons])), 12)  # so that 1 is 1
-    deviation = np.mean([c.deviation for c in comparisons], axis=0)
+        counts = np.array([(positive[rows].sum(), (~positive[rows]).sum()) for rows in compared], float)
+        weight = np.ones(len(compared)) if over_folds else counts.prod(axis=1)
+        weight /= weight.sum()
+        placement, share = np.zeros((2, len(score)))  # part of the other class beyond each row; the row's weight
+        for rows, part in zip(compared, weight, strict=True):
+            first, second = rows[positive[rows]], rows[~positive[rows]]
+            placement[first] = _share_below(score[first], score[second])
+            placement[second] = 1 - _share_below(score[second], score[first])
+            share[first], share[second] = part / len(first), part / len(second)
+        areas.append(float(share[positive] @ placement[positive]))
+        deviations.append(share * (placement - areas[-1]))  # influence of each row on the area
+        fold = np.unique([units.fold[rows[0]] for rows in compared], return_inverse=True)[1]
+        n_positive, n_negative = (np.bincount(fold, count) / np.bincount(fold) for count in counts.T)
+        folds.append((np.bincount(fold, weight).astype(float), n_positive, n_negative))
+    value = round(float(np.mean(areas)), 12)  # so that 1 is 1
+    deviation = np.mean(deviations, axis=0)
 
     def implied(area: float) -> float:
         """Return the variance of the mean area, if those of several classes err together."""
-        variances = [c.weight**2 @ area_variance(area, c.n_positive, c.n_negative) for c in comparisons]
+        variances = [weight**2 @ area_variance(area, *n_of_classes) for weight, *n_of_classes in folds]
         return float(np.sqrt(variances).mean() ** 2)
 
     variance, freedom = variance_of_sum(deviation, units.group, units.seed, n_means=2)
@@ -250,42 +275,6 @@ def area_interval(
     else:
         design = (sizes**2).sum() / sizes.sum()
     return _score_interval(value, lambda area: design * implied(area))
-
-
-class Comparison(NamedTuple):
-    """The AUC of one class against the rest, from comparisons within folds and seeds."""
-
-    area: float
-    deviation: Floats
-    """Influence of each row on the area, (n,)."""
-    weight: Floats
-    """Of each fold, (folds,); so are the next two."""
-    n_positive: Floats
-    n_negative: Floats
-
-
-def _compare(positive: NDArray[np.bool_], score: Floats, units: Units, over_folds: bool) -> Comparison | None:
-    """Compare the positive with the negative scans of each fold and seed; None if none has both.
-
-    The area is the mean of those of the folds and seeds (`over_folds`), or the share of all their pairs in order.
-    """
-    cells = [np.flatnonzero(units.cell == c) for c in np.unique(units.cell)]
-    cells = [rows for rows in cells if 0 < positive[rows].sum() < len(rows)]
-    if not cells:
-        return None
-    counts = np.array([(positive[rows].sum(), (~positive[rows]).sum()) for rows in cells], float)
-    weight = np.ones(len(cells)) if over_folds else counts.prod(axis=1)
-    weight /= weight.sum()
-    placement, share = np.zeros((2, len(score)))  # part of the other class that is beyond each row; the row's weight
-    for rows, part in zip(cells, weight, strict=True):
-        first, second = rows[positive[rows]], rows[~positive[rows]]
-        placement[first] = _share_below(score[first], score[second])
-        placement[second] = 1 - _share_below(score[second], score[first])
-        share[first], share[second] = part / len(first), part / len(second)
-    area = float(share[positive] @ placement[positive])
-    fold = np.unique([units.fold[rows[0]] for rows in cells], return_inverse=True)[1]
-    n_positive, n_negative = (np.bincount(fold, count) / np.bincount(fold) for count in counts.T)
-    return Comparison(area, share * (placement - area), np.bincount(fold, weight).astype(float), n_positive, n_negative)
 
 
 def _share_below(score: Floats, others: Floats) -> Floats:

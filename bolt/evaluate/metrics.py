@@ -1,8 +1,8 @@
 """Metrics of runs, computed from `predictions.tsv`, per fold and pooled.
 
-For classes those of `bolt.evaluate.classes`; for numbers (`classes` is None in all functions) those of
-`bolt.evaluate.numbers`. Means and standard deviations are taken over the folds that finished, with ``ddof=0`` as in the
-paper's published code; folds that did not finish are listed.
+They are those of `bolt.evaluate.scores`: of classes, or of numbers (`classes` is None in all functions). Means and
+standard deviations are taken over the folds that finished, with ``ddof=0`` as in the paper's published code; folds that
+did not finish are listed.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.evaluate.chance import compare_with_chance
-from bolt.evaluate.classes import (
+from bolt.evaluate.intervals import intervals
+from bolt.evaluate.scores import (
     CLASS_COLUMNS,
     CLASS_METRICS,
+    NUMBER_COLUMNS,
+    NUMBER_METRICS,
     class_arrays,
     class_summary,
     model_of,
+    number_arrays,
+    number_scores,
+    number_summary,
     ranking_of,
     scores,
     with_ranks,
 )
-from bolt.evaluate.intervals import intervals
-from bolt.evaluate.numbers import NUMBER_COLUMNS, NUMBER_METRICS, number_arrays, number_scores, number_summary
 from bolt.io.files import columns, read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 from bolt.models.parts.temperature import fit_temperature
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "log_loss", "mae")
-COLUMNS: dict[str, str] = {
-    **columns("evaluate", "folds"),
-    **CLASS_COLUMNS,
-    **NUMBER_COLUMNS,
-    "note": "why a value is missing",
-}
+COLUMNS = columns("evaluate", "folds") | CLASS_COLUMNS | NUMBER_COLUMNS | {"note": "why a value is missing"}
 
 
 def metrics_of(classes: Sequence[str] | None) -> tuple[str, ...]:
@@ -176,7 +175,7 @@ def pooled(
     -------
     dict
         For each metric ``{value, low, high}`` (95 % interval; NaN: too few groups), ``n_groups``, and the entries of
-        `bolt.evaluate.classes.class_summary` or `bolt.evaluate.numbers.number_summary`.
+        `bolt.evaluate.scores.class_summary` or of `bolt.evaluate.scores.number_summary`.
     """
     values = fold_metrics(predictions, classes)
     ends = intervals(predictions, classes, over_folds=False, draws=draws, seed=seed)

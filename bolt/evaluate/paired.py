@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bolt.cohort.confounding import holm
-from bolt.evaluate.classes import class_arrays, log_losses, squared_errors
 from bolt.evaluate.metrics import by_fold, metrics_of
-from bolt.evaluate.numbers import number_arrays
+from bolt.evaluate.scores import class_arrays, log_losses, number_arrays, squared_errors
 from bolt.io.files import columns
 
 FEWEST_FOLDS = 6  # with five, the smallest two-sided p of the signed-rank test is 0.06
@@ -32,14 +31,7 @@ DRAWS = 9999
 EXACT = 13  # up to this number of differences all sign patterns are enumerated, which is exact with ties too
 NO_SPREAD = "no t-test: the difference is the same in all folds"
 TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
-TEST_COLUMNS: dict[str, str] = {
-    **columns("evaluate", "tests"),
-    **{
-        f"{name}_holm": f"{name}, Holm-corrected for the rows compared on this dataset, atlas and metric"
-        for name in TESTS
-    },
-    "note": "Why a test was not done",
-}
+TEST_COLUMNS = columns("evaluate", "tests")
 
 
 def wilcoxon(difference: NDArray[np.floating]) -> float:

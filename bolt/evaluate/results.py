@@ -25,25 +25,15 @@ from bolt.evaluate.metrics import (
     tests_with_temperature,
 )
 from bolt.evaluate.paired import TEST_COLUMNS, compare_all
+from bolt.io.files import columns
 
-KEYS = {"dataset": "Dataset", "atlas": "Atlas", "row": "Row of the experiment"}
-SITE_COLUMNS = {
-    **KEYS,
-    "site": "Site",
-    "n_scans": "Number of its test scans",
-    "n_groups": "Number of their families (else subjects)",
-    "majority_accuracy": "Accuracy of always guessing the site's most frequent class",
-    "metric": "Metric",
-    "pooled": "Value over the site's test scans",
-    "low": "Lower end of its 95 % interval; n/a: too few families (else subjects)",
-    "high": "Upper end",
-}
+KEYS = columns("evaluate", "row")
+SITE_COLUMNS = KEYS | columns("evaluate", "sites")
 TESTS_COLUMNS = {
     **KEYS,
     "reference": "Row that is tested against",
     **TEST_COLUMNS,
-    "expected_folds": "Folds of the cross-validation",
-    "n_all_scans": "Number of scans that all folds of the cross-validation test",
+    **columns("evaluate", "scope"),
 }
 NOT_ASKED = "not asked for (folds.run)"
 
@@ -173,5 +163,5 @@ def paired_tests(entries: Sequence[Entry], gathered: Sequence[Gathered], referen
                 "n_all_scans": pd.concat([predictions["scan_id"] for predictions in rows.values()]).nunique(),
             }
             tables.append(compare_all(rows, reference, found[0][0].classes or None).assign(**about))
-    columns = list(TESTS_COLUMNS)
-    return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+    names = list(TESTS_COLUMNS)
+    return pd.concat(tables, ignore_index=True)[names] if tables else pd.DataFrame(columns=names)

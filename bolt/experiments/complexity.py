@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.config import Model
-from bolt.experiments import texts
 from bolt.io.errors import BoltError
+from bolt.io.files import columns
 from bolt.models.base import SeriesModel
 from bolt.models.compiled.library import library
 from bolt.models.registry import create_model, with_facts
@@ -30,7 +30,7 @@ from bolt.models.registry import create_model, with_facts
 log = logging.getLogger(__name__)
 
 CLASSES = 2
-COLUMNS = texts.COLUMNS["complexity"]
+COLUMNS = columns("experiments", "complexity")
 
 
 def measure(

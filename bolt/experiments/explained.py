@@ -11,19 +11,19 @@ import pandas as pd
 
 from bolt.config import Experiment
 from bolt.config.study import Entry, Study
-from bolt.evaluate.classes import METRICS
 from bolt.evaluate.results import due, gather
-from bolt.experiments.markup import markdown, write_sheets
+from bolt.evaluate.scores import METRICS
+from bolt.experiments.markup import CAPTIONS, markdown, write_sheets
 from bolt.experiments.tables import ATLASES, METRIC_HEADINGS, dataset_titles, in_papers_order, two_decimals
-from bolt.experiments.texts import CAPTIONS, COLUMNS
 from bolt.explain.landmarks import LANDMARK_COLUMNS, SUBSET_COLUMNS, with_means
 from bolt.explain.regions import ROI_COLUMNS
 from bolt.explain.tasks import TASK_COLUMNS
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import holds_something, read_json, read_table, write_table, write_text
-from bolt.report.figures.tasks import Curve, draw_landmarks, draw_masked, draw_tasks, of_task
+from bolt.io.files import columns, holds_something, read_json, read_table, write_table, write_text
+from bolt.report.figures.series import Curve, draw_landmarks, draw_masked, draw_tasks, of_task
 from bolt.report.html import say
-from bolt.report.sections.explanation import atlas_of, brain_caption, course_caption
+from bolt.report.numbers import joined, scope_text
+from bolt.report.pages.explanation import atlas_of
 from bolt.report.tables.explanation import (
     TASK_KEYS,
     landmark_table,
@@ -32,14 +32,13 @@ from bolt.report.tables.explanation import (
     selected_rois,
     task_titles,
 )
-from bolt.report.tables.numbers import joined, scope_text
 from bolt.report.tables.readable import Sheet
 
 KEYS = {name: LANDMARK_COLUMNS[name] for name in ("importance", "tokens", "level")}
-LANDMARKS = {**COLUMNS["explained"], **KEYS, **COLUMNS["landmarks"]}
-SUBSETS = {**COLUMNS["explained"], **SUBSET_COLUMNS}
-ROIS = {**COLUMNS["drawn"], **ROI_COLUMNS}
-TASKS = {**COLUMNS["drawn"], **TASK_COLUMNS}
+LANDMARKS = {**columns("experiments", "explained"), **KEYS, **columns("experiments", "landmarks")}
+SUBSETS = {**columns("experiments", "explained"), **SUBSET_COLUMNS}
+ROIS = {**columns("experiments", "drawn"), **ROI_COLUMNS}
+TASKS = {**columns("experiments", "drawn"), **TASK_COLUMNS}
 FIGURE_ORDER = ("hcp_task", "hcp_rest", "abide1")
 """Datasets in the order of the paper's figure of landmarks."""
 PAPERS_VOLUMES = {"important": "LR (Important)", "random": "LR (Random)"}
@@ -192,7 +191,8 @@ def write_brain_maps(experiment: Experiment, entries: Sequence[Entry], studies: 
             drawing = f"No brain map: {error}"
         else:
             plot_regions(weights, image, found.study.dataset.coloured, picture)
-            drawing = f"![{found.title}]({picture.name})\n\n{brain_caption(found.study.config.explain)}{found.remark}"
+            caption = say("regions.brain", explain=found.study.config.explain)
+            drawing = f"![{found.title}]({picture.name})\n\n{caption}{found.remark}"
         rois = selected_rois(weights)
         rois.insert(0, "", rois.pop("ROI"))
         sheet = markdown(Sheet(f"{found.title}: selected ROIs", rois, CAPTIONS["controlled"]))
@@ -234,7 +234,7 @@ def _task_figures(found: Explained, curves: pd.DataFrame, stem: Path) -> Iterato
     others = [key for key in keys if key != masked] or keys
     picture = stem.with_name(f"{stem.name}_a.png")
     draw_tasks(pd.concat([of_task(curves, key) for key in others]), events, picture, strips=True)
-    words = f"{course_caption(found.study)} {CAPTIONS['strips']}"
+    words = f"{say('moments.task', shift=found.study.config.explain.hrf_shift)} {CAPTIONS['strips']}"
     yield f"![(a) {found.title}]({picture.name})\n\n(a) {words}{found.remark}"
     if masked is None:
         return

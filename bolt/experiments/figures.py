@@ -13,12 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from bolt.config.study import Entry
-from bolt.evaluate.classes import METRICS
-from bolt.evaluate.numbers import NUMBER_METRICS
+from bolt.evaluate.scores import METRICS, NUMBER_METRICS
 from bolt.experiments.spectra import ALL
 from bolt.report.figures.performance import ROW, STRIPE
 from bolt.report.figures.style import INK, LINE, MANY, MUTED, canvas
-from bolt.report.tables.numbers import LEGEND, MARK, METRIC_NAMES, RECONSTRUCTED, TOO_FEW, marked
+from bolt.report.numbers import LEGEND, MARK, METRIC_NAMES, RECONSTRUCTED, TOO_FEW, marked
 
 BEHIND = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}  # of numbers at an edge
 WIDEST = 0.6  # share of the scale, and

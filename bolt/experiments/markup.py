@@ -9,9 +9,11 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.config import Experiment
-from bolt.io.files import write_text
+from bolt.io.files import read_yaml, write_text
 from bolt.report.tables.readable import Sheet
 
+CAPTIONS: dict[str, str] = read_yaml(Path(__file__).with_name("captions.yaml"))
+"""What stands above and below tables and figures."""
 PACKAGES = "% \\usepackage{amssymb,booktabs,graphicx}\n\n"
 """What a LaTeX document needs for these tables, as a comment."""
 LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {sign: f"${sign}$" for sign in "<>|"}

@@ -15,17 +15,16 @@ from bolt.config.layout import Layout
 from bolt.config.study import paper_table
 from bolt.experiments.complexity import exponents, upper_half
 from bolt.experiments.figures import MEASURES, draw_cost, draw_spectra
-from bolt.experiments.markup import notes_of, write_sheets
+from bolt.experiments.markup import CAPTIONS, notes_of, write_sheets
 from bolt.experiments.spectra import ALL
-from bolt.experiments.texts import CAPTIONS, COLUMNS
 from bolt.io.errors import DataError
-from bolt.io.files import read_table, write_table
-from bolt.report.tables.numbers import DASH, decimal, interval, marked, mean_sd, number, reconstructed
+from bolt.io.files import columns, read_table, write_table
+from bolt.report.numbers import DASH, decimal, interval, marked, mean_sd, number, reconstructed
 from bolt.report.tables.readable import Sheet
 
-EXPONENT_COLUMNS = COLUMNS["exponents"]
-MEAN_COLUMNS = COLUMNS["mean_bands"]
-DIFFERENCE_COLUMNS = COLUMNS["atlas_differences"]
+EXPONENT_COLUMNS = columns("experiments", "exponents")
+MEAN_COLUMNS = columns("experiments", "mean_bands")
+DIFFERENCE_COLUMNS = columns("experiments", "atlas_differences")
 
 
 def write_complexity(experiment: Experiment, out: Path) -> None:
@@ -65,7 +64,7 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
         here = {row: note for row, note in unknown.items() if row in set(part["row"])}
         sheets.append(cost_sheet(f"{experiment.title}, {atlas}", part, slopes[slopes["atlas"] == atlas], here))
     write_sheets(experiment, sheets, out)
-    write_table(table, folder.with_suffix(".tsv"), COLUMNS["complexity"])
+    write_table(table, folder.with_suffix(".tsv"), columns("experiments", "complexity"))
 
 
 def with_formulas(slopes: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
@@ -98,7 +97,7 @@ def cost_sheet(title: str, table: pd.DataFrame, slopes: pd.DataFrame, unknown: d
     notes = [
         CAPTIONS["exponents"].format(lengths=", ".join(map(str, upper_half(lengths)))),
         *([CAPTIONS["letters"]] if in_paper else []),
-        f"Operations: {COLUMNS['complexity']['operations']}",
+        f"Operations: {columns('experiments', 'complexity')['operations']}",
         CAPTIONS["memory"],
         *notes_of(unknown),
         *(f"{row.row}, {row.length} volumes: {row.note}" for row in missing.itertuples()),
@@ -134,8 +133,8 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
     write_table(means, out / f"{name}_bands.tsv", MEAN_COLUMNS)
     write_table(differences, out / f"{name}_atlases.tsv", DIFFERENCE_COLUMNS)
     write_sheets(experiment, band_sheets(means, differences), out)
-    columns = {**{place: MEAN_COLUMNS[place] for place in ("dataset", "atlas")}, **COLUMNS["spectrum"]}
-    write_table(spectrum[list(columns)], out / f"{name}.tsv", columns)
+    described = {**{place: MEAN_COLUMNS[place] for place in ("dataset", "atlas")}, **columns("experiments", "spectrum")}
+    write_table(spectrum[list(described)], out / f"{name}.tsv", described)
 
 
 def band_means(shares: pd.DataFrame) -> pd.DataFrame:

@@ -10,11 +10,10 @@ import pandas as pd
 from bolt.config import Experiment
 from bolt.config.study import Entry, paper_table
 from bolt.evaluate.metrics import LOWER_IS_BETTER
-from bolt.experiments.texts import COLUMNS
-from bolt.io.files import read_table
+from bolt.io.files import columns, read_table
 
-RESULT_COLUMNS = COLUMNS["results"]
-FAMILY_COLUMNS = COLUMNS["families"]
+RESULT_COLUMNS = columns("experiments", "results")
+FAMILY_COLUMNS = columns("experiments", "families")
 
 
 def paper_values(experiment: Experiment) -> pd.DataFrame | None:

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from scipy.signal import welch
 
 from bolt.config import Spectra
-from bolt.experiments.texts import COLUMNS
 from bolt.io.errors import DataError
+from bolt.io.files import columns
 from bolt.series.cache import SeriesCache
 
 ALL = "all"
 """Name, in the network column, of the mean over all ROIs."""
 STEP = 0.0025  # Hz: common frequency grid of scans of different length and repetition time
-SPECTRUM_COLUMNS = COLUMNS["spectrum"]
-BAND_COLUMNS = COLUMNS["bands"]
+SPECTRUM_COLUMNS = columns("experiments", "spectrum")
+BAND_COLUMNS = columns("experiments", "bands")
 
 
 def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -11,20 +11,18 @@ import pandas as pd
 
 from bolt.config import Experiment
 from bolt.config.study import Entry
-from bolt.evaluate.classes import METRICS
 from bolt.evaluate.intervals import FEWEST_GROUPS, FEWEST_PER_CLASS
 from bolt.evaluate.metrics import LOWER_IS_BETTER
-from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.evaluate.results import SITE_COLUMNS, TESTS_COLUMNS, gather, paired_tests, sites, summaries
+from bolt.evaluate.scores import METRICS, NUMBER_METRICS
 from bolt.experiments.figures import draw_curves, draw_forest
-from bolt.experiments.markup import notes_of, write_sheets
+from bolt.experiments.markup import CAPTIONS, notes_of, write_sheets
 from bolt.experiments.results import FAMILY_COLUMNS, RESULT_COLUMNS, family_table, paper_values, with_paper
-from bolt.experiments.texts import CAPTIONS
 from bolt.io.files import write_table
 from bolt.report.figures.performance import MOST, draw_sites, has_sites
-from bolt.report.tables.numbers import (
+from bolt.report.html import all_words
+from bolt.report.numbers import (
     DASH,
-    KINDS_OF_INTERVALS,
     LEGEND,
     RECONSTRUCTED,
     Formatter,
@@ -189,7 +187,7 @@ def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> She
         line["Brier score, scaled"] = number(of_brier["scaled"])
         rows.append(line)
     caption = CAPTIONS["calibration"].format(
-        kinds=KINDS_OF_INTERVALS,
+        kinds=all_words()["intervals"]["kinds"],
         groups=FEWEST_GROUPS,
         per_class=FEWEST_PER_CLASS,
         majority=percent(part.loc[part["metric"] == "accuracy", "no_skill"].max()),

@@ -9,7 +9,7 @@ But the choice depends on the prediction, so it can carry the predicted class in
 about it (Jethani et al. 2021, arXiv 2103.01890). Volumes chosen in other ways are therefore controls, too.
 
 A model's weights for scans it was trained on may differ from those for new scans. So the regression is repeated with
-weights of training scans from models that did not see them, if there are any (`bolt.folds.inner`).
+weights of training scans from models that did not see them, if there are any (`bolt.folds.splits`).
 
 Volumes chosen in other ways are at random; along a random direction for the predicted class, which needs no model; and
 important for another class. `landmark_tests` compares them over folds, which share most of their training scans: by the
@@ -30,8 +30,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from bolt.evaluate.classes import METRICS, scores
 from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
+from bolt.evaluate.scores import METRICS, scores
 from bolt.explain.weights import SIGN_CONTROLS, read_controls, read_importance
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, columns, holds_something, write_table
@@ -39,8 +39,6 @@ from bolt.io.files import atomic, columns, holds_something, write_table
 LANDMARK_COLUMNS = columns("explain", "landmarks")
 TEST_COLUMNS = columns("explain", "landmark_tests", FEWEST_FOLDS=FEWEST_FOLDS)
 SUBSET_COLUMNS = columns("explain", "subsets")
-OUTPUTS = ("landmarks.tsv", "landmark_tests.tsv", "subsets.tsv", "coefficients.npy", "coefficients_controls.npy")
-"""Files of the landmark regressions of a run."""
 LEVELS = ("token", "scan", "subject")
 """What is classified: each sample, or a scan or a subject by the vote of its samples."""
 CONTROLS = ("random", "random direction", "wrong class", "fixed class")
@@ -491,7 +489,7 @@ def _tested(first: pd.Series, second: pd.Series, ratio: float) -> dict[str, Any]
 
 
 def write_landmarks(landmarks: Landmarks, out: Path) -> None:
-    """Write `OUTPUTS`: tables, and the coefficients of regressions on important volumes and on controls."""
+    """Write tables, and the coefficients of regressions on important volumes and on controls."""
     arrays = {"coefficients.npy": landmarks.coefficients, "coefficients_controls.npy": landmarks.controls}
     for name, array in arrays.items():
         with atomic(out / name) as temporary:

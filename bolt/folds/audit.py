@@ -1,4 +1,4 @@
-"""Search for leaks in a table of folds.
+"""Search for leaks in a table of folds, and what happens to copies: scans that are the same recording.
 
 A subject, a family, or the same recording under two names must not be on two sides of a split. Recordings are compared
 by content: a scan's series, or its file.
@@ -6,15 +6,24 @@ by content: a scan's series, or its file.
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from bolt.cohort.exclusions import DUPLICATES, EXCLUSION_COLUMNS, WARNING_COLUMNS
+from bolt.io.errors import LeakError, shorten_list
+
+log = logging.getLogger("bolt")
 HINT = "Split by group, assign copies of a scan to one subject, and make the folds again"
+DUPLICATES_HINT = (
+    "Set 'folds: duplicates' to exclude (keep one copy) or group (never split them), "
+    "or assign the copies of a scan to one subject"
+)
 
 
 @dataclass(frozen=True)
@@ -107,3 +116,130 @@ def same_name(name: object) -> str:
     plain = re.sub(r"^sub([-_ ]|(?=\d))", "", visible.strip().casefold())
     number = re.fullmatch(r"0*(\d+)(\.0+)?", plain)
     return number[1] if number else plain
+
+
+# ---- copies -----------------------------------------------------------------------------------------------------
+def find_copies(contents: Mapping[str, pd.Series], scans: Collection[str]) -> list[list[str]]:
+    """Find the sets of scans that hold the same recording.
+
+    Parameters
+    ----------
+    contents : mapping
+        Source (such as ``series of cc200``) to a name of each scan's content, indexed by scan. Scans that share a name
+        in any source are copies.
+    scans : collection of str
+        Scans to consider.
+
+    Returns
+    -------
+    list of list of str
+        Sets of two or more copies; each, and the list, is sorted.
+    """
+    wanted = set(scans)
+    same = []
+    for names in contents.values():
+        names = names[names.index.isin(wanted)]
+        same += [group.index.tolist() for _, group in names.groupby(names)]
+    return [copies for copies in _connected(same) if len(copies) > 1]
+
+
+def refuse_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> None:
+    """Refuse a recording that two people have, or that has two labels, on whatever side of a split its copies are.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        scan_id, subject, label.
+    contents : mapping
+        See `find_copies`.
+
+    Raises
+    ------
+    LeakError
+    """
+    scans = scans.set_index("scan_id")
+    kinds = {"people": "subject", "labels": "label"}
+    several: dict[str, list[str]] = {}
+    for copies in find_copies(contents, scans.index):
+        found = {kind: sorted(map(str, scans.loc[copies, column].unique())) for kind, column in kinds.items()}
+        if any(len(names) > 1 for names in found.values()):
+            differing = [f"{kind} {' and '.join(names[:3])}" for kind, names in found.items() if len(names) > 1]
+            several[f"{shorten_list(copies)} hold one recording, with the {' and the '.join(differing)}"] = copies
+    if several:
+        first, more = next(iter(several)), len(several) - 1
+        raise LeakError(f"{first}{f' ({more} more such recordings)' * bool(more)}", hint=DUPLICATES_HINT)
+
+
+def handle_copies(
+    scans: pd.DataFrame, contents: Mapping[str, pd.Series], rule: str, numbers: bool = False
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """List the copies that are excluded, or grouped.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        scan_id, subject, label of the included scans.
+    contents : mapping
+        See `find_copies`.
+    rule : {"exclude", "group"}
+        ``exclude`` keeps the first copy by scan_id, or none if their labels differ. ``group`` keeps all; `join_copies`
+        puts them on the same side of every split.
+    numbers : bool
+        Whether labels are numbers.
+
+    Returns
+    -------
+    excluded : DataFrame
+        `EXCLUSION_COLUMNS`.
+    warnings : DataFrame
+        `WARNING_COLUMNS`.
+    """
+    scans = scans.set_index("scan_id")
+    labels = scans["label"].astype(float) if numbers else scans["label"]
+    excluded, warnings = [], []
+    found = find_copies(contents, scans.index)
+    for copies in found:
+        agree = labels[copies].nunique(dropna=False) == 1
+        same = f"the series is the same as that of {{}} ('folds: duplicates: {rule}')"
+        for scan in copies:
+            others = shorten_list(other for other in copies if other != scan)
+            if rule == "group":
+                differ = "" if agree else ", but their labels differ"
+                where = "on the same side of every split"
+                warnings.append((scan, DUPLICATES, f"{same.format(others)}: {where}{differ}"))
+            elif not agree:
+                excluded.append((scan, DUPLICATES, f"{same.format(others)}, but their labels differ"))
+            elif scan == copies[0]:
+                warnings.append((scan, DUPLICATES, f"{same.format(others)}: only this copy is included"))
+            else:
+                excluded.append((scan, DUPLICATES, f"{same.format(copies[0])}, which is included"))
+    if found:
+        n_scans = sum(map(len, found))
+        done = f"{len(excluded)} excluded" if rule == "exclude" else "grouped"
+        log.warning("%d scans hold %d recordings ('duplicates: %s': %s)", n_scans, len(found), rule, done)
+    return (
+        pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS)),
+        pd.DataFrame(warnings, columns=list(WARNING_COLUMNS)),
+    )
+
+
+def join_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Return the scans with one group for all groups that share a recording; it is named after them."""
+    groups = scans["group"].fillna(scans["subject"]).astype(str)
+    group_of = dict(zip(scans["scan_id"].astype(str), groups, strict=True))
+    shared = [[group_of[scan] for scan in copies] for copies in find_copies(contents, group_of)]
+    names: dict[str, str] = {}
+    for joined in _connected(shared):
+        if len(joined) > 1:
+            more = [f"{len(joined) - 3} more"] if len(joined) > 3 else []
+            names |= dict.fromkeys(joined, " + ".join(joined[:3] + more))  # which no group or subject has by chance
+    return scans.assign(group=groups.replace(names)) if names else scans
+
+
+def _connected(sets: Iterable[Collection[str]]) -> list[list[str]]:
+    """Join sets that overlap; each is sorted, and so is their list."""
+    part_of: dict[str, set[str]] = {}
+    for members in sets:
+        joined = set(members).union(*(part_of.get(member, set()) for member in members))
+        part_of |= dict.fromkeys(joined, joined)
+    return sorted({id(part): sorted(part) for part in part_of.values()}.values())

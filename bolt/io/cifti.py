@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bolt.io.errors import DataError
+from bolt.io.errors import DataError, readable, require_file
 
 if TYPE_CHECKING:
     from nibabel.cifti2 import BrainModelAxis, Cifti2Image, SeriesAxis
@@ -31,12 +31,10 @@ def load_cifti(path: str | Path) -> Cifti2Image:
     """
     import nibabel as nib
 
-    if not Path(path).is_file():
-        raise DataError("file not found", where=path, hint="Correct the path")
-    try:
+    require_file(path, "Correct the path")
+    # nibabel raises many kinds, of its own and of the XML parser
+    with readable(path, Exception, what="not a readable CIFTI file", hint=COPY_AGAIN, text=False):
         image = nib.load(path)
-    except Exception as error:  # nibabel raises many kinds, of its own and of the XML parser
-        raise DataError(f"not a readable CIFTI file ({error})", where=path, hint=COPY_AGAIN) from None
     if not isinstance(image, nib.Cifti2Image):
         raise DataError("not a CIFTI-2 file", where=path, hint="Convert it with wb_command -file-convert")
     return image
@@ -89,10 +87,10 @@ def repetition_time(axis: SeriesAxis, path: str | Path) -> float:
 
 def array_of(image: Cifti2Image) -> np.ndarray:
     """Return the numbers of a CIFTI file; a damaged one is a `DataError`."""
-    try:
+    with readable(
+        str(image.get_filename()), OSError, ValueError, EOFError, what="damaged", hint=COPY_AGAIN, text=False
+    ):
         return np.asanyarray(image.dataobj)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"damaged ({error})", where=image.get_filename(), hint=COPY_AGAIN) from None
 
 
 def read_ptseries(path: str | Path) -> tuple[np.ndarray, list[str]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -67,6 +69,36 @@ class BoltWarning(UserWarning):
 
 class LeakError(BoltError):
     """Training and test data share a subject, a family or a scan."""
+
+
+def require_file(path: str | Path, hint: str) -> None:
+    """Refuse what is not a regular file; a pipe would be waited for."""
+    if not os.path.isfile(path):  # false, too, for a name that no file can have
+        what = "not a regular file" if os.path.exists(path) else "file not found"
+        raise DataError(what, where=path, hint=hint)
+
+
+@contextmanager
+def readable(
+    path: str | Path, *kinds: type[Exception], what: str = "", hint: str = "", text: bool = True
+) -> Iterator[None]:
+    """Turn errors of reading a file into a `DataError` that names it; errors of `kinds` are reported as `what`.
+
+    Without `text`, an error of decoding is one of those.
+    """
+    undecoded = (UnicodeDecodeError,) if text else ()
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError("file not found", where=path) from None
+    except undecoded as error:
+        hint = "Save it as UTF-8 (older programs write Latin-1)"
+        raise DataError(f"not UTF-8 text ({error})", where=path, hint=hint) from None
+    except kinds as error:
+        raise DataError(f"{what} ({' '.join(str(error).split())})", where=path, hint=hint) from None
+    except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        hint = "Give the path of a readable file"
+        raise DataError(f"cannot be read ({error.strerror})", where=path, hint=hint) from None
 
 
 def shorten_list(items: Iterable[object], at_most: int = 5) -> str:

@@ -28,13 +28,12 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
-from bolt.io.errors import BoltError, DataError
+from bolt.io.errors import BoltError, DataError, readable
 
 MISSING = "n/a"  # a missing value in BIDS tables
 UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 PERMISSIONS = 0o666 & ~UMASK
-UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
 HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node().split(".")[0])
 TEMPORARY = re.compile(r"\.(\d+)-([^.]*)\.(.+)")
 """Process, host and final name of a temporary file."""
@@ -160,10 +159,8 @@ def json_text(data: Any) -> str:
 
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or invalid one is a `DataError`."""
-    try:
-        return json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not valid JSON ({error})", where=path) from None
+    with readable(path, ValueError, RecursionError, what="not valid JSON"):
+        return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -174,7 +171,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     DataError
         The file is missing, or as `parse_yaml`.
     """
-    return parse_yaml(_read_text(path), path)
+    with readable(path):
+        return parse_yaml(Path(path).read_text(encoding="utf-8"), path)
 
 
 def columns(room: str, table: str, **numbers: float | str) -> dict[str, str]:
@@ -209,7 +207,7 @@ def _parsed(text: str, path: str | Path) -> dict[str, Any]:
     if len(text) > MAX_YAML:
         raise DataError(f"{len(text) / 1e6:.0f} MB are too much for a configuration", where=path)
     depth = aliases = 0
-    try:
+    with readable(path, yaml.YAMLError, what="not valid YAML"):
         for event in yaml.parse(text, Loader=_Loader):  # what would exhaust memory, or libyaml's stack, is never built
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             aliases += isinstance(event, yaml.AliasEvent)
@@ -219,8 +217,6 @@ def _parsed(text: str, path: str | Path) -> dict[str, Any]:
             if depth > MAX_DEPTH:
                 raise DataError(f"lists and mappings in more than {MAX_DEPTH} levels", where=path)
         data = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise DataError(f"not valid YAML ({' '.join(str(error).split())})", where=path) from None
     if not isinstance(data, dict):
         raise DataError("expected a mapping of keys to values", where=path)
     return data
@@ -248,19 +244,6 @@ class _Loader(SAFE_LOADER):  # type: ignore[misc, valid-type]
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
-
-
-def _read_text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
-    except UNREADABLE as error:
-        raise DataError(
-            f"cannot be read ({error.strerror})", where=path, hint="Give the path of a readable file"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error})", where=path) from None
 
 
 def write_yaml(data: Mapping[str, Any], path: str | Path) -> None:
@@ -346,10 +329,18 @@ def read_text(path: str | Path) -> pd.DataFrame:
 def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFrame:
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # a pipe would be waited for
         raise DataError("not a regular file", where=path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header, which would be lost
-            table = pd.read_csv(
+    kinds = (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error)
+    kind = "tab-separated " if separator == "\t" else ""
+    with readable(path, *kinds, what=f"not a readable {kind}table"), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header, which would be lost
+        with open(path, encoding=options.get("encoding", "utf-8-sig"), newline="") as file:
+            header = next(filter(None, csv.reader(file, delimiter=separator)), [])
+        unnamed = ("", "na", "n/a", "nan")
+        twins = sorted({name for name in header if name.lower() not in unnamed and header.count(name) > 1})
+        if twins:  # pandas would rename the second, `age` to `age.1`
+            raise DataError(f"duplicate columns: {', '.join(twins)}", where=path, hint="Rename or remove one")
+        try:
+            return pd.read_csv(
                 path,
                 sep=separator,
                 na_values=[MISSING, ""],
@@ -357,35 +348,9 @@ def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFra
                 index_col=False,  # or such cells would shift all columns
                 **options,
             )
-        _refuse_twins(path, separator, table, options.get("encoding"))
-        return table
-    except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
-    except UNREADABLE as error:
-        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
-    except pd.errors.ParserWarning:
-        raise DataError("rows have more cells than the header", where=path, hint="Add or remove separators") from None
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"not UTF-8 text ({error})",
-            where=path,
-            hint="Save it as UTF-8 (older programs write Latin-1)",
-        ) from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        kind = "tab-separated " if separator == "\t" else ""
-        raise DataError(f"not a readable {kind}table ({error})", where=path) from None
-
-
-def _refuse_twins(path: str | Path, separator: str, table: pd.DataFrame, encoding: str | None) -> None:
-    """Refuse a table with two columns of one name; pandas renames the second, ``age`` to ``age.1``."""
-    names = set(map(str, table.columns))
-    renamed = [name for name in names if (m := re.fullmatch(r"(.+)\.\d+", name)) and m[1] in names]
-    if not renamed:
-        return
-    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, encoding=encoding).iloc[0].dropna()
-    twins = sorted(set(header[header.duplicated()]))
-    if twins:
-        raise DataError(f"duplicate columns: {', '.join(twins)}", where=path, hint="Rename or remove one")
+        except pd.errors.ParserWarning:
+            what, hint = "rows have more cells than the header", "Add or remove separators"
+            raise DataError(what, where=path, hint=hint) from None
 
 
 def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:
@@ -396,17 +361,11 @@ def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:
     DataError
         The file is missing, lacks a column, or is not a table.
     """
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            header, *rows = csv.reader(file, delimiter="\t")
+    what = f"not a readable tab-separated table with {', '.join(names)}"
+    with readable(path, ValueError, IndexError, csv.Error, what=what), open(path, encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file, delimiter="\t")
         places = [header.index(name) for name in names]
         return [[row[place].strip() for row in rows] for place in places]
-    except FileNotFoundError:
-        raise DataError("file not found", where=path) from None
-    except UNREADABLE as error:
-        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
-    except (ValueError, IndexError, csv.Error) as error:
-        raise DataError(f"not a readable tab-separated table with {', '.join(names)} ({error})", where=path) from None
 
 
 def to_numbers(cells: Sequence[str]) -> NDArray[np.floating]:

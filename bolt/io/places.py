@@ -119,15 +119,17 @@ def folder_of_run(config: Path) -> Path:
 
     if not config.is_file():
         return Path.cwd()
-    text, path = config.read_text(encoding="utf-8", errors="replace"), config.resolve()
+    text = config.read_text(encoding="utf-8", errors="replace")
     if WRITTEN_BY_BOLT in text:
-        return path.parent
+        return config.resolve().parent
     keys = parse_yaml(text, config)
     paths = keys.get("paths")
     results = paths.get("results", "results") if isinstance(paths, dict) else "results"
     kept = Path(str(results)) / Path(str(keys.get("dataset"))).stem / "config.yaml"
-    is_kept = not kept.is_absolute() and path.parts[-len(kept.parts) :] == kept.parts
-    return path.parents[len(kept.parts) - 1] if is_kept else Path.cwd()
+    for path in (config.absolute(), config.resolve()):  # the results may be a link to a folder elsewhere
+        if not kept.is_absolute() and path.parts[-len(kept.parts) :] == kept.parts:
+            return path.parents[len(kept.parts) - 1].resolve()
+    return Path.cwd()
 
 
 def snakemake_command(config: Path, *targets: str, folder: Path | None = None) -> str:

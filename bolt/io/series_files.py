@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from io import StringIO
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bolt.io.cifti import DTSERIES, PTSERIES, read_ptseries
-from bolt.io.errors import DataError
+from bolt.io.errors import DataError, readable, require_file
 from bolt.io.files import read_json
 
 TEXT = (".csv", ".tsv", ".txt", ".1D")
@@ -73,9 +72,7 @@ def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
     names : list of str, or None
     """
     path = Path(path)
-    if not os.path.isfile(path):  # false, too, for a name that no file can have
-        what = "not a regular file" if os.path.exists(path) else "file not found"
-        raise DataError(what, where=path, hint="Correct the path")
+    require_file(path, "Correct the path")
     suffix = series_suffix(path)
     if suffix == DTSERIES:
         raise DataError("greyordinates, not ROI series", where=path, hint=GREYORDINATES)
@@ -269,11 +266,12 @@ def _read_mat(path: Path) -> np.ndarray:
 
     hint = "Save one 2D variable with save(..., '-v7')"
     try:
-        variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
+        with readable(
+            path, ValueError, IndexError, MatReadError, OSError, what="not a readable .mat file", hint=hint, text=False
+        ):
+            variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
     except NotImplementedError:
         raise DataError(".mat version 7.3 (HDF5) is not supported", where=path, hint=hint) from None
-    except (ValueError, IndexError, MatReadError, OSError) as error:
-        raise DataError(f"not a readable .mat file ({error})", where=path, hint=hint) from None
     if len(variables) != 1:
         raise DataError(f"contains {len(variables)} variables: {', '.join(sorted(variables))}", where=path, hint=hint)
     variable = next(iter(variables.values()))
@@ -291,12 +289,8 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
     """
     import pandas as pd  # slow to import, and most files are not text
 
-    try:
+    with readable(path):
         lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error})", where=path, hint="Save it as UTF-8") from None
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", where=path) from None
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     if not lines:
         return np.empty((0, 1)), None
@@ -311,16 +305,20 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
                 where=path,
                 hint="Copy or download the file again, or mark empty cells with n/a",
             )
-    try:
+    with readable(path, pd.errors.ParserError, what="rows of unequal length", hint=AS_NUMBERS):
         cells = pd.read_csv(
             StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
         )
-    except pd.errors.ParserError as error:
-        raise DataError(f"rows of unequal length ({str(error).strip()})", where=path, hint=AS_NUMBERS) from None
     cells = cells.apply(lambda column: column.str.strip()).mask(lambda table: table.isin(EMPTY))
-    header = cells.iloc[0] if _is_header(cells.iloc[0]) else None
-    if header is not None:
-        cells = cells.iloc[1:]
+    first_row = cells.iloc[0].dropna()
+    row_numbers = pd.to_numeric(first_row, errors="coerce").to_numpy(float)
+    named = bool(len(first_row)) and bool(np.isnan(row_numbers).all())
+    numbered = bool(first_row.str.fullmatch(r"\d+(\.0*)?").all()) and (
+        (len(row_numbers) > 1 and _counts(row_numbers))
+        or (len(row_numbers) >= MANY and bool((np.diff(row_numbers) > 0).all()))
+    )
+    headed = named or numbered  # by the numbers of columns, as pandas and others write them
+    cells = cells.iloc[int(headed) :]
     numbers = cells.apply(pd.to_numeric, errors="coerce")
     wrong = np.argwhere((numbers.isna() & cells.notna()).to_numpy())
     if len(wrong):
@@ -334,7 +332,7 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
     first = values[:, 0]
     steps = np.diff(first)
     if len(steps) > 1 and steps[0] and np.allclose(steps, steps[0], rtol=1e-6, atol=0):
-        name = f" '{header.iloc[0]}'" if header is not None and isinstance(header.iloc[0], str) else ""
+        name = f" '{first_row.iloc[0]}'" if headed and 0 in first_row.index else ""
         start = f"{first[0]:g}, {first[1]:g}, {first[2]:g} …"
         raise DataError(
             f"the first column{name} counts the rows ({start}): an index, not an ROI",
@@ -348,30 +346,9 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
             where=path,
             hint="Save one table with one header",
         )
-    if header is None or header.isna().any() or any(_is_number(name) for name in header):
-        return values, None
-    return values, [str(name) for name in header]
-
-
-def _is_header(row: Sequence[str | float]) -> bool:
-    """Return whether a row has names of ROIs, or numbers of columns as pandas and others write them."""
-    cells = [cell for cell in row if isinstance(cell, str)]  # not empty
-    if not any(_is_number(cell) for cell in cells):
-        return bool(cells)
-    if not all(re.fullmatch(r"\d+(\.0*)?", cell) for cell in cells):
-        return False
-    numbers = np.array(cells, float)
-    return (len(numbers) > 1 and _counts(numbers)) or (len(numbers) >= MANY and bool((np.diff(numbers) > 0).all()))
+    return values, first_row.tolist() if named and len(first_row) == values.shape[1] else None
 
 
 def _counts(numbers: np.ndarray) -> bool:
     """Return whether numbers count from 0 or 1."""
     return numbers[0] in (0, 1) and np.array_equal(numbers, numbers[0] + np.arange(len(numbers)))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 import zlib
@@ -14,7 +13,7 @@ import nibabel as nib
 import numpy as np
 from nibabel.arrayproxy import ArrayProxy
 
-from bolt.io.errors import BoltWarning, DataError
+from bolt.io.errors import BoltWarning, DataError, require_file
 
 GZIP_MAGIC = b"\x1f\x8b"
 TIME_UNITS = {0: ("s", 1.0), 8: ("s", 1.0), 16: ("ms", 1e-3), 24: ("µs", 1e-6)}
@@ -86,9 +85,7 @@ def check_image(path: str | Path) -> nib.Nifti1Image:
         sform and qform that disagree about left and right.
     """
     path = Path(path)
-    if not os.path.isfile(path):  # false, too, for a name that no file can have
-        what = "not a regular file" if os.path.exists(path) else "file not found"
-        raise DataError(what, where=path, hint="Correct the path, or fetch the file")
+    require_file(path, "Correct the path, or fetch the file")
     if not path.name.endswith((".nii", ".nii.gz")):
         raise DataError("not a .nii or .nii.gz file", where=path, hint="Convert the image to NIfTI")
     with path.open("rb") as stream:

@@ -17,6 +17,8 @@ from bolt.io.places import PACKAGE
 
 STORE = f"__pycache__/code_hash.{sys.implementation.cache_tag}.json"
 """Where the hashes of modules are kept, as Python keeps its compiled modules: parsing all of them takes a second."""
+RULES = Path(__file__).read_bytes()
+"""What is kept by other rules is not valid."""
 
 
 @cache
@@ -28,64 +30,45 @@ def fingerprint(*modules: str) -> str:
     keys, because stages depend on the values of keys.
     """
     seen: dict[str, str] = {"bolt": "", "bolt.config": ""}
-    waiting = list(modules)
+    waiting, before = list(modules), dict(_kept())
     while waiting:
         name = waiting.pop()
         if name in seen:
             continue
         imported, seen[name] = _code(name)
         waiting += imported
-    _store().save()
+    if _kept() != before and not sys.dont_write_bytecode:
+        with suppress(OSError):  # where the package cannot be written, it is computed again next time
+            write_text(json.dumps(_kept()), PACKAGE / STORE)
     text = "\n".join(f"{name} {seen[name]}" for name in sorted(seen))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-class _Store:
-    """Names imported and hash of the code of each module, by the module's name; valid for one content of its files."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.changed = path, False
-        self.rules = Path(__file__).read_bytes()
-        self.modules: dict[str, tuple[str, list[str], str]] = {}
-        with suppress(OSError, ValueError, TypeError, AttributeError):  # missing or damaged
-            kept = json.loads(path.read_text(encoding="utf-8")).items()
-            self.modules = {name: (content, names, code) for name, (content, names, code) in kept}
-
-    def code(self, module: str) -> tuple[list[str], str]:
-        """Return the names that a module imports, and the hash of its code."""
-        path = _source(module)
-        source = path.read_bytes()
-        kernel = sorted(path.parent.glob("*.cpp")) + sorted(path.parent.glob("*.h"))
-        beside = [*(kernel if path.with_suffix(".cpp") in kernel else []), *_data_files(path, source.decode())]
-        source_beside = b"".join(file.read_bytes() for file in beside)
-        content = hashlib.sha256(b"\0".join([self.rules, source, source_beside])).hexdigest()
-        if module not in self.modules or self.modules[module][0] != content:
-            tree = ast.parse(source)
-            names = [name for name in _imports(tree) if name.split(".")[0] == "bolt"]
-            code = ast.dump(_without_docstrings(tree)).encode() + source_beside
-            self.modules[module] = content, names, hashlib.sha256(code).hexdigest()
-            self.changed = True
-        _, names, code_hash = self.modules[module]
-        return names, code_hash
-
-    def save(self) -> None:
-        """Write what is new; where the package cannot be written, it is computed again next time."""
-        if self.changed and not sys.dont_write_bytecode:
-            with suppress(OSError):
-                write_text(json.dumps(self.modules), self.path)
-        self.changed = False
-
-
 @cache
-def _store() -> _Store:
-    return _Store(PACKAGE / STORE)
+def _kept() -> dict[str, tuple[str, list[str], str]]:
+    """Return content, names imported and hash of the code of each module, as an earlier process has kept them."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):  # missing or damaged
+        kept = json.loads((PACKAGE / STORE).read_text(encoding="utf-8")).items()
+        return {name: (content, names, code) for name, (content, names, code) in kept}
+    return {}
 
 
 @cache
 def _code(module: str) -> tuple[list[str], str]:
-    """Return the `bolt` modules that a module imports, and the hash of its code."""
-    names, code = _store().code(module)
-    return [name for name in names if _is_module(name)], code
+    """Return the `bolt` modules that a module imports, and the hash of its code; kept for one content of its files."""
+    path, kept = _source(module), _kept()
+    source = path.read_bytes()
+    kernel = sorted(path.parent.glob("*.cpp")) + sorted(path.parent.glob("*.h"))
+    beside = [*(kernel if path.with_suffix(".cpp") in kernel else []), *_data_files(path, source.decode())]
+    source_beside = b"".join(file.read_bytes() for file in beside)
+    content = hashlib.sha256(b"\0".join([RULES, source, source_beside])).hexdigest()
+    if module not in kept or kept[module][0] != content:
+        tree = ast.parse(source)
+        names = [name for name in _imports(tree) if name.split(".")[0] == "bolt"]
+        code = ast.dump(_without_docstrings(tree)).encode() + source_beside
+        kept[module] = content, names, hashlib.sha256(code).hexdigest()
+    _, names, code_hash = kept[module]
+    return [name for name in names if _is_module(name)], code_hash
 
 
 def _source(module: str) -> Path:

@@ -12,9 +12,8 @@ from pathlib import Path
 from bolt import __version__
 from bolt.io.errors import BoltError, without_credentials
 from bolt.io.files import write_text
-from bolt.jobs.process import job_facts, log_file
+from bolt.jobs.process import job_facts, log_file, versions
 from bolt.jobs.progress import step
-from bolt.jobs.versions import versions
 
 LOG_LINES = 40
 """Lines from the end of the log."""

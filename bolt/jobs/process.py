@@ -1,4 +1,4 @@
-"""Facts about the current process: where it runs, and the time and memory it has used."""
+"""Facts about the current process: where and with which packages it runs, and the time and memory it has used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import os
 import platform
 import resource
 import sys
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 MEGABYTE = 1e6
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes."""
+PACKAGES = ("antspyx", "nibabel", "nilearn", "nipype", "numpy", "pandas", "scikit-learn", "snakemake", "torch")
+"""On which results depend."""
 
 
 def job_facts(attempt: int | None = None) -> dict[str, Any]:
@@ -21,6 +26,16 @@ def job_facts(attempt: int | None = None) -> dict[str, Any]:
     if slurm := os.environ.get("SLURM_JOB_ID"):
         facts["slurm_job"] = slurm
     return facts if attempt is None else facts | {"attempt": attempt}
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the version of each installed package of `PACKAGES`."""
+    installed = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
 
 
 def machine() -> str:

@@ -19,8 +19,7 @@ from bolt import BEGUN, __version__
 from bolt.config import ROOT
 from bolt.io.errors import without_credentials
 from bolt.io.files import WRITTEN, sha256
-from bolt.jobs.process import cpu_seconds, device, job_facts, log_file, machine, peak_memory
-from bolt.jobs.versions import versions
+from bolt.jobs.process import cpu_seconds, device, job_facts, log_file, machine, peak_memory, versions
 
 Inputs = Sequence[Path | Sequence[Path]]
 LISTED = 50
@@ -55,6 +54,10 @@ def provenance(
         Stage, seeds, settings and other facts about the result.
     """
     log, outputs = log_file(), dict[str, str]()
+    words, option = list[str](), ""
+    for word in sys.argv[1:]:
+        option = word.partition("=")[0] if word.startswith("--") else option
+        words += [] if option in ("--input", "--output") else [word]  # thousands of files, which are listed below
     if place is not None:  # without status files: those are written last
         folder = place.parent.absolute()
         for path in sorted(path.absolute() for path in WRITTEN):
@@ -63,7 +66,7 @@ def provenance(
                 outputs[str(path.relative_to(folder))] = sha256(path)
     return {
         **facts,
-        "command": without_credentials(shlex.join(["bolt", *sys.argv[1:]])),
+        "command": without_credentials(shlex.join(["bolt", *words])),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "job": job_facts(attempt),
         "log": None if log is None else os.path.relpath(log),

@@ -16,31 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bolt.io.files import sha256, write_json
+from bolt.io.files import read_yaml, sha256, write_json
 from bolt.jobs.ledger import provenance_files
 
 log = logging.getLogger("bolt")
 
 NAME = "ro-crate-metadata.json"
-CONTEXT = ["https://w3id.org/ro/crate/1.1/context", "https://w3id.org/ro/terms/workflow-run/context"]
-PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
-FORMATS = {
-    ".tsv": "text/tab-separated-values",
-    ".yaml": "application/yaml",
-    ".md": "text/markdown",
-    ".bib": "application/x-bibtex",
-    ".gz": "application/gzip",
-    ".h5": "application/x-hdf5",
-}
-"""Media types that Python does not know everywhere."""
-PARTS = (
-    "Region-of-interest series, trained models, predictions and explanations of fMRI scans, with the jobs that made "
-    "them. Files of jobs that failed are not listed."
-)
-LICENCE = "Whoever publishes these results chooses a licence that the licence of the scans allows."
-NOTE = "Provenance: versions, hashes, time and memory of a job"
-
-Entity = dict[str, Any]
 
 
 def refresh_run_crate(results: Path, dataset: str) -> None:
@@ -62,76 +43,64 @@ def write_run_crate(results: Path, dataset: str) -> None:
     dataset : str
         Its name.
     """
-    crate, records = _Crate(results), []
+    jobs = []
     for path in sorted(provenance_files(results)):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             _ = record["stage"], record["command"], record["inputs"], record["bolt"]
-            records.append((datetime.strptime(record["date"], "%Y-%m-%dT%H:%M:%S%z"), path, record))
+            jobs.append((datetime.strptime(record["date"], "%Y-%m-%dT%H:%M:%S%z"), path, record))
         except (OSError, ValueError, KeyError, TypeError):  # of another program, or damaged
             continue
-    records.sort(key=lambda entry: entry[:2])
-    published = max((end for end, *_ in records), default=datetime.now().astimezone())
-    about = {"conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"}, "about": {"@id": "./"}}
-    crate.add(NAME, "CreativeWork", **about)
-    root = {
-        "name": f"BolT's results on dataset {dataset}",
-        "description": PARTS,
-        "datePublished": published.isoformat(timespec="seconds"),
-        "license": {"@id": "#licence"},
-        "conformsTo": {"@id": PROFILE},
-    }
-    crate.add("./", "Dataset", **root)
-    crate.add(PROFILE, "CreativeWork", name="Process Run Crate", version="0.5")
-    crate.add("#licence", "CreativeWork", name="No licence stated", description=LICENCE)
-    if (config := results / "config.yaml").is_file():
-        crate.add_file(config, sha256(config), "The merged configuration of the run")
-    for _, path, record in records:  # in the order of time: of a file that two jobs wrote, the later hash holds
-        for name, digest in record.get("outputs", {}).items():
-            crate.add_file(path.parent / name, digest)
-    for end, path, record in records:
-        crate.add_action(path, record, end)
-    found = list(crate.entities.values())
-    parts = {"hasPart": "File", "mentions": "CreateAction"}
-    listed = {key: [{"@id": e["@id"]} for e in found if e["@type"] == kind] for key, kind in parts.items()}
-    crate.add("./", "Dataset", **listed)
-    write_json({"@context": CONTEXT, "@graph": list(crate.entities.values())}, results / NAME)
+    jobs.sort(key=lambda entry: entry[:2])
+    fixed = read_yaml(Path(__file__).with_suffix(".yaml"))
+    entities: dict[str, dict[str, Any]] = {entity["@id"]: entity for entity in fixed["@graph"]}
 
-
-class _Crate:
-    """The entities of a crate by their identifiers."""
-
-    def __init__(self, results: Path) -> None:
-        self.results = results
-        self.entities: dict[str, Entity] = {}
-
-    def add(self, identifier: str, kind: str, **facts: Any) -> Entity:
+    def add(identifier: str, kind: str, **facts: Any) -> dict[str, str]:
         """Add an entity, or facts to the one that is there; return a reference to it."""
-        self.entities[identifier] = self.entities.get(identifier, {"@id": identifier, "@type": kind}) | facts
+        entities[identifier] = entities.get(identifier, {"@id": identifier, "@type": kind}) | facts
         return {"@id": identifier}
 
-    def add_file(self, path: Path, digest: str | None = None, description: str = "") -> Entity | None:
+    def add_file(path: str | Path, **facts: str) -> dict[str, str] | None:
         """Add a file of the results, and return a reference to it; None if it is missing or elsewhere."""
-        if not (path.is_file() and path.is_relative_to(self.results)):
+        name = os.path.relpath(path, results)
+        if name.startswith("..") or not os.path.isfile(path):
             return None
-        name = path.relative_to(self.results).as_posix()
-        known = {"sha256": digest, "description": description}
-        return self.add(
-            quote(name),
-            "File",
-            name=name,
-            contentSize=str(path.stat().st_size),
-            encodingFormat=FORMATS.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream",
-            **{key: text for key, text in known.items() if text},
-        )
+        known = fixed["formats"].get(Path(name).suffix) or mimetypes.guess_type(name)[0]
+        about = {"contentSize": str(os.path.getsize(path)), "encodingFormat": known or "application/octet-stream"}
+        return add(quote(name), "File", name=name, **about, **facts)
 
-    def add_action(self, path: Path, record: dict[str, Any], end: datetime) -> None:
-        """Add a job, with its program, the files it read, and those of its outputs that are there."""
-        inputs = [self._input(name, digest) for name, digest in record["inputs"].items() if digest]
-        outputs = [self.add_file(path.parent / name) for name in record.get("outputs", {})]
-        note, place = self.add_file(path, description=NOTE), path.relative_to(self.results)
+    def add_input(name: str, digest: str) -> dict[str, str]:
+        """Return a reference to a file that a job read: one of the results if it still is that, else its hash."""
+        if reference := add_file(name):
+            entity = entities[reference["@id"]]
+            if (entity.get("sha256") or sha256(Path(name))) == digest:
+                entity["sha256"] = digest
+                return reference
+        known = entities.get(f"#sha256-{digest}", {"name": Path(name).name, "sha256": digest})
+        return add(f"#sha256-{digest}", "CreativeWork", **known)
+
+    def add_software(kind: str, name: str, version: str, **facts: Any) -> dict[str, str]:
+        """Add a program, and return a reference: its package URL (https://github.com/package-url/purl-spec)."""
+        identifier = f"pkg:{kind}/{quote(name)}@{quote(version, safe='')}"
+        return add(identifier, "SoftwareApplication", name=name, softwareVersion=version, **facts)
+
+    if (config := results / "config.yaml").is_file():
+        add_file(config, sha256=sha256(config), description="The merged configuration of the run")
+    for _, path, record in jobs:  # in the order of time: of a file that two jobs wrote, the later hash holds
+        for name, digest in record.get("outputs", {}).items():
+            add_file(path.parent / name, sha256=digest)
+    for end, path, record in jobs:
+        version, about = record["bolt"], {}
+        if commit := record.get("commit"):
+            version += f"+{commit[:10]}{'.changed' if record.get('changed') else ''}"
+            about["description"] = f"Commit {commit}{' with local changes' if record.get('changed') else ''}"
+        built_on = [add_software("generic", "python", record["python"])] if "python" in record else []
+        built_on += [add_software("pypi", *package) for package in record.get("packages", {}).items()]
+        outputs = [add_file(path.parent / name) for name in record.get("outputs", {})]
+        note = add_file(path, description="Provenance: versions, hashes, time and memory of a job")
+        place = path.relative_to(results)
         folder = "./" if place.parent == Path() else quote(place.parent.as_posix())
-        self.add(
+        add(
             f"#{quote(place.as_posix())}",
             "CreateAction",
             name=f"{record['stage']}: {folder}",
@@ -139,36 +108,18 @@ class _Crate:
             startTime=(end - timedelta(seconds=record.get("wall_seconds", 0))).isoformat(timespec="seconds"),
             endTime=end.isoformat(),
             actionStatus={"@id": "http://schema.org/CompletedActionStatus"},
-            instrument=self._program(record),
-            object=inputs,
+            instrument=add_software("generic", "bolt-fmri", version, softwareRequirements=built_on, **about),
+            object=[add_input(name, digest) for name, digest in record["inputs"].items() if digest],
             result=[reference for reference in outputs if reference] or [note],
             subjectOf=note,
         )
-
-    def _input(self, name: str, digest: str) -> Entity:
-        """Return a reference to a file that a job read: one of the results if it still is that, else its hash."""
-        path = self.results / os.path.relpath(name, self.results)
-        if ".." not in path.relative_to(self.results).parts and (reference := self.add_file(path)):
-            entity = self.entities[reference["@id"]]
-            if (entity.get("sha256") or sha256(path)) == digest:
-                entity["sha256"] = digest
-                return reference
-        identifier = f"#sha256-{digest}"
-        if identifier not in self.entities:
-            self.add(identifier, "CreativeWork", name=Path(name).name, sha256=digest)
-        return {"@id": identifier}
-
-    def _program(self, record: dict[str, Any]) -> Entity:
-        """Add BolT in the version that did a job, and what it was built on; return a reference."""
-        commit, changed = record.get("commit"), record.get("changed")
-        built_on = [("generic", "python", record["python"])] if "python" in record else []
-        built_on += [("pypi", *package) for package in record.get("packages", {}).items()]
-        version = record["bolt"] + (f"+{commit[:10]}{'.changed' if changed else ''}" if commit else "")
-        about = {"description": f"Commit {commit}{' with local changes' if changed else ''}"} if commit else {}
-        needed = [self._software(*program) for program in built_on]
-        return self._software("generic", "bolt-fmri", version, softwareRequirements=needed, **about)
-
-    def _software(self, kind: str, name: str, version: str, **facts: Any) -> Entity:
-        """Add a program, and return a reference: its package URL (https://github.com/package-url/purl-spec)."""
-        identifier = f"pkg:{kind}/{quote(name)}@{quote(version, safe='')}"
-        return self.add(identifier, "SoftwareApplication", name=name, softwareVersion=version, **facts)
+    published = max((end for end, *_ in jobs), default=datetime.now().astimezone())
+    add(
+        "./",
+        "Dataset",
+        name=f"BolT's results on dataset {dataset}",
+        datePublished=published.isoformat(timespec="seconds"),
+        hasPart=[{"@id": name} for name, entity in entities.items() if entity["@type"] == "File"],
+        mentions=[{"@id": name} for name, entity in entities.items() if entity["@type"] == "CreateAction"],
+    )
+    write_json({"@context": fixed["@context"], "@graph": list(entities.values())}, results / NAME)

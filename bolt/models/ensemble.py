@@ -9,8 +9,6 @@ members that choose their epoch or their settings by them look better there than
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
@@ -40,7 +38,6 @@ class Ensemble(FeatureModel):
     def __init__(self, n_rois: int, n_classes: int, *, prior: float = 100.0) -> None:
         super().__init__(n_rois, n_classes)
         self.prior = prior
-        self._state: dict[str, Array] = {}
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
         """Fit temperatures and weights; without scans, the former are 1 and the latter equal.
@@ -80,11 +77,3 @@ class Ensemble(FeatureModel):
         n_members = features.shape[1] // self.n_classes
         probability = features.reshape(len(features), n_members, self.n_classes).astype(float)
         return np.log(probability.clip(min=SMALLEST))
-
-    def state(self) -> dict[str, Array]:
-        """Return the members' temperatures and weights."""
-        return self._state
-
-    def load_state(self, state: Mapping[str, Array]) -> None:
-        """Restore what `state` returned."""
-        self._state = dict(state)

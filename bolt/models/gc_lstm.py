@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, check_length, check_rules
 from bolt.models.parts.connectivity import inner_products, unit_series
-from bolt.models.parts.windows import stride_volumes, window_volumes
+from bolt.models.parts.settings import stride_volumes, window_volumes
 from bolt.models.registry import register
 
 KEPT = 2**25  # correlations of all windows of a batch that are kept for the backward pass: a few hundred MB

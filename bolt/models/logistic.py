@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -50,11 +48,3 @@ class Logistic(FeatureModel):
         """Compute class probabilities, (n, classes)."""
         scores = features.astype(np.float64) @ self._state["weights"].T + self._state["intercept"]
         return softmax(scores, axis=1)
-
-    def state(self) -> dict[str, Array]:
-        """Return weights (classes, F) and intercepts (classes,)."""
-        return self._state
-
-    def load_state(self, state: Mapping[str, Array]) -> None:
-        """Restore a fitted regression from `state`."""
-        self._state = dict(state)

@@ -11,8 +11,6 @@ Class probabilities are made of the scores as for the SVM (`bolt.models.parts.li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -45,7 +43,6 @@ class Ridge(FeatureModel):
         super().__init__(n_rois, n_classes)
         self.penalty = penalty
         self.held_out_error = np.nan
-        self._state: dict[str, Array] = {}
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
         """Choose the penalty, fit one regression per class and the temperature."""
@@ -75,14 +72,6 @@ class Ridge(FeatureModel):
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Predict targets, (n, classes)."""
         return products(features, self._state["weights"].T) + self._state["intercept"]
-
-    def state(self) -> dict[str, Array]:
-        """Return weights (classes, F), intercepts, the penalty and the temperature."""
-        return self._state
-
-    def load_state(self, state: Mapping[str, Array]) -> None:
-        """Restore what `state` returned."""
-        self._state = dict(state)
 
 
 def _regressions(gram: Array, targets: Array, penalties: tuple[float, ...]) -> list[tuple[Array, Array]]:

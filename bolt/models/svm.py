@@ -16,7 +16,6 @@ values, and for more than two classes coupled (Wu, Lin and Weng 2004, https://ww
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Literal
 
@@ -60,7 +59,6 @@ class SVM(FeatureModel):
         super().__init__(n_rois, n_classes)
         self.kernel, self.cost, self.gamma, self.calibration = kernel, C, gamma, calibration
         self.pairs = list(combinations(range(n_classes), 2))
-        self._state: dict[str, Array] = {}
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
         """Fit one machine per pair of classes, and the temperature or sigmoids."""
@@ -102,14 +100,6 @@ class SVM(FeatureModel):
         else:
             decisions = self._kernel(features, state["support"], state["gamma"]) @ state["dual"].T
         return decisions + state["intercept"]
-
-    def state(self) -> dict[str, Array]:
-        """Return weights or support vectors, intercepts, and the temperature or sigmoids."""
-        return self._state
-
-    def load_state(self, state: Mapping[str, Array]) -> None:
-        """Restore fitted machines from `state`."""
-        self._state = dict(state)
 
     def _kernel(self, a: Array, b: Array, gamma: Array) -> NDArray[np.float64]:
         """Compute the kernel between the rows of `a` and of `b`, (len(a), len(b))."""

@@ -7,6 +7,7 @@ Pages load nothing from elsewhere, so their folder can be shared as it is. Sente
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,13 +17,31 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, pass_context
 from jinja2.runtime import Context
 
+from bolt.cohort.confounding import effect_text, interval_text
 from bolt.cohort.quality import is_judged
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
 from bolt.explain.explainable import can_be_explained
 from bolt.io.files import read_json, read_yaml, write_text
 from bolt.io.names import is_name
-from bolt.report.tables.numbers import decimal, number, p_value, percent, scope_of
+from bolt.report.numbers import (
+    NOTHING,
+    decimal,
+    estimate,
+    interval,
+    known,
+    mean_sd,
+    metric_name,
+    name_of_all,
+    number,
+    number_range,
+    p_value,
+    part_text,
+    percent,
+    scope_of,
+    shown_as,
+    signed,
+)
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -127,8 +146,22 @@ def _alignment(frame: pd.DataFrame) -> list[str]:
 def text_environment() -> Environment:
     """Return the templates of plain text: pages escape it, where it is shown."""
     environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
-    environment.filters |= {"decimal": decimal, "listed": listed, "number": number}
-    environment.filters |= {"p_value": p_value, "percent": percent}
+    shown: tuple[Any, ...] = (
+        decimal,
+        effect_text,
+        estimate,
+        interval,
+        interval_text,
+        known,
+        listed,
+        mean_sd,
+        metric_name,
+    )
+    shown += (name_of_all, number, number_range, p_value, part_text, percent, shown_as, signed)
+    functions = {function.__name__: function for function in shown}
+    environment.filters |= functions
+    environment.globals |= {**functions, "words": all_words()}
+    environment.tests["known"] = pd.notna
     return environment
 
 
@@ -144,13 +177,43 @@ def all_words() -> dict[str, dict[str, str]]:
 
 
 @cache
-def _template(page: str, name: str) -> Template:
-    return text_environment().from_string(all_words()[page][name])
+def _template(text: str) -> Template:
+    return text_environment().from_string(text)
 
 
-def say(text: str, /, **facts: Any) -> str:
+def fill(text: str, /, **facts: Any) -> str:
+    """Return a text in which the facts are filled in."""
+    return re.sub("[ \n]+", " ", _template(text).render(facts)).strip(" ")
+
+
+def say(name: str, /, **facts: Any) -> str:
     """Return a text such as ``cohort.tests``, in which the facts are filled in."""
-    return re.sub("[ \n]+", " ", _template(*text.split(".")).render(facts)).strip(" ")
+    page, text = name.split(".")
+    return fill(all_words()[page][text], **facts)
+
+
+@cache
+def _columns(table: str) -> dict[str, Callable[..., Any]]:
+    """Return the headings of a table, each with what fills its cells."""
+    cells = read_yaml(TEMPLATES / "tables.yaml")[table]
+    return {heading: text_environment().compile_expression(cell) for heading, cell in cells.items()}
+
+
+def filled(table: str, rows: pd.DataFrame | Iterable[Mapping[Any, Any]], /, **facts: Any) -> pd.DataFrame:
+    """Return a table for readers, whose columns are those of ``templates/tables.yaml``.
+
+    Parameters
+    ----------
+    table : str
+    rows : DataFrame or iterable of mapping
+        What each row is about.
+    **facts
+        What all rows have in common.
+    """
+    rows = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else list(rows)
+    cells = {heading: [cell({**facts, **row}) for row in rows] for heading, cell in _columns(table).items()}
+    said = {name: column for name, column in cells.items() if name[-1:] != "?" or not NOTHING.issuperset(column)}
+    return pd.DataFrame({name.removesuffix("?"): column for name, column in said.items()})
 
 
 def run_title(study: Study, run: ModelRun) -> str:

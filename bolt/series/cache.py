@@ -15,22 +15,13 @@ import pandas as pd
 
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, read_json, read_table, sha256, write_json, write_table
+from bolt.io.files import atomic, columns, read_json, read_table, sha256, write_json, write_table
 from bolt.io.integrity import require_present, require_unaltered
 from bolt.io.series_files import is_constant, kept_volumes
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
-ROI_COLUMNS = {
-    "value": "Value of the ROI in the atlas image",
-    "name": "ROI",
-    "network": "Network or group of regions",
-    "hemisphere": "L, R or M (midline)",
-}
-ARRAY_COLUMNS = {
-    "offset": "First row of the scan in series.npy",
-    "length": "Number of rows (volumes) of the scan",
-}
-JOINED_COLUMN = {"joined": "Scans whose series are joined in this one, in this order; n/a: a single scan"}
+ROI_COLUMNS, ARRAY_COLUMNS = columns("series", "rois"), columns("series", "index")
+JOINED_COLUMN = columns("series", "joined")
 """Column of the index, if scans are joined (`bolt.series.gather`)."""
 
 

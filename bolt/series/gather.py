@@ -19,7 +19,7 @@ import pandas as pd
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS, roi_warnings, scan_warnings
 from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
-from bolt.io.files import read_json, write_table
+from bolt.io.files import columns, read_json, write_table
 from bolt.io.integrity import require_outputs
 from bolt.io.series_files import check_rois, is_constant, read_series
 from bolt.io.volumes import TR_TOLERANCE
@@ -28,14 +28,7 @@ from bolt.series.cache import seal, with_offsets, write_array, zscore
 Policy = Literal["zero", "drop-scan", "drop-dead-scan", "drop-roi-everywhere"]
 _Row = tuple[str, str, str]
 """Row of `EXCLUSION_COLUMNS` or `WARNING_COLUMNS`."""
-COVERAGE_COLUMNS = {
-    "value": "Value of the ROI in the atlas image",
-    "name": "ROI",
-    "n_scans": "Scans in the cache",
-    "n_uncovered": "Number of them in which the ROI is not covered (its series is all zeros)",
-    "n_constant": "Number of them in which the ROI's series is constant (all zeros after z-scoring)",
-    "kept": "1: a column of the cache; 0: dropped because at least one scan does not cover it",
-}
+COVERAGE_COLUMNS = columns("series", "coverage")
 
 
 @dataclass

@@ -18,6 +18,7 @@ import pandas as pd
 
 from bolt.atlases.image import Atlas, resample
 from bolt.atlases.labels import iter_maps
+from bolt.io.files import columns
 from bolt.io.volumes import BoldInfo
 
 if TYPE_CHECKING:
@@ -27,22 +28,7 @@ BASELINE = 3.0
 """Median of mean over SD below which an image has lost its mean (denoised, z-scored), which says nothing of signal."""
 SINGULAR = 1e-12
 """Smallest eigenvalue of M'M, relative to the largest, that is not taken for zero."""
-COVERAGE_COLUMNS = {
-    "value": "Value of the ROI in the atlas image",
-    "name": "ROI",
-    "n_voxels": "Voxels of the ROI on the grid of the image",
-    "inside": "Share of the ROI's voxels (on the atlas's own grid) within the field of view of the image",
-    "n_masked": "Voxels outside the mask",
-    "n_nonfinite": "Voxels within the mask that are NaN or infinite in some volume; excluded from the mean there",
-    "n_constant": "Finite voxels within the mask whose value never changes",
-    "n_dark": "Other voxels within the mask without signal: darker, in the mean over time, than a share (the key "
-    "`signal`) of the median of all ROIs' voxels",
-    "brightness": "Median over the ROI's voxels of their mean over time, relative to the median of all ROIs' voxels; "
-    "n/a: maps, or images without their mean",
-    "tsnr": "Median over the ROI's voxels of mean over SD in time; n/a as above",
-    "coverage": "Share of the ROI that is within the image and the mask, is finite, varies over time and has signal",
-    "covered": "1: coverage reaches the threshold; 0: the ROI's series is NaN",
-}
+COVERAGE_COLUMNS = columns("series", "coverage_of_scan")
 
 
 @dataclass(frozen=True)

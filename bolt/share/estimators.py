@@ -1,51 +1,209 @@
 """Estimators in scikit-learn's conventions: BolT, and every other model in `config/models`.
 
 They run the workflow's own code: with the same scans in the same order, settings, seed and fold 0, the weights are the
-workflow's, bit for bit on the CPU.
+workflow's, bit for bit on the CPU. Settings are those of a model's file in `config/models`, flat, by name.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import inspect
+import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import Field
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bolt import __version__
-from bolt.config import Model, load_model, nearest
+from bolt.config import Dataset, Model, load_model, nearest
+from bolt.config.keys import Keys, Seed, parse
+from bolt.config.models import Training as TrainingSettings
+from bolt.folds.splits import FOLD_COLUMNS, hold_out, quarters
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import write_json, write_table
+from bolt.io.files import read_json, write_json, write_table
 from bolt.io.resource_errors import explain_shortages
-from bolt.models.registry import combines, fitted_at_once, has_epochs
-from bolt.models.suitability import shortest_scan
-from bolt.share.fitting import configured, parameters_of, roles_of, train
+from bolt.jobs.code_hash import fingerprint as code_fingerprint
+from bolt.models.registry import check_model, combines, default_of, fitted_at_once, has_epochs, inputs_of, settings_of
+from bolt.models.suitability import check_covariates, shortest_scan
+from bolt.series.cache import seal, with_offsets, write_array
 from bolt.share.scans import (
     SeriesInMemory,
     as_series,
-    classes_of,
-    in_one_order,
-    numbers_of,
+    labels_of,
     one_per_scan,
-    require_length,
     require_plain,
+    roi_table,
     scan_table,
 )
-from bolt.training.ensembles import Member, predict_each
+from bolt.training import training_modules
+from bolt.training.ensembles import Member, load_member, predict_each
+from bolt.training.outputs import Training
+from bolt.training.trainers import train_folds
 
 ABOUT = "model.json"
 FORMAT = 1
 NOT_SETTINGS = ("folder", "threads", "progress", "device")
 """Parameters that belong to a machine, not to a model."""
+
+
+class OfEstimator(Keys):
+    """Settings of every estimator, whatever its model."""
+
+    crop: int = Field(100, ge=1, description="volumes of a random training crop")
+    seed: Seed = Field(0, description="of weights, order, crops and dropout")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = Field(None, ge=1, description="CPU threads of torch")
+    folder: Path | str | None = Field(None, description="where an interrupted training resumes")
+    progress: bool = Field(True, description="show a progress bar, in a terminal")
+
+
+def _defaults_of(model: Model) -> dict[str, Any]:
+    """Return the settings of a model's class with their defaults, but for those that follow from the data."""
+    names = [name for name in settings_of(model.model) if name not in ("n_covariates", "crop")]
+    return {name: default_of(model.model, name, None) for name in names}
+
+
+def _own_keys(model: Model) -> list[str]:
+    """Return the keys beside ``hyper`` and ``training`` that apply to a model."""
+    keys = ["covariates"] if default_of(model.model, "n_covariates", None) is not None else []
+    if inputs_of(model.model) == "connectivity":
+        keys.append("connectivity")
+        keys += ["fisher_z", "harmonise", "preserve", "unseen_site"] if fitted_at_once(model.model) else []
+    return keys
+
+
+def configured(model: Model, parameters: Mapping[str, Any]) -> tuple[Model, OfEstimator]:
+    """Return a model with the user's values of its estimator's parameters, and the parameters of every estimator.
+
+    Raises
+    ------
+    ConfigError
+        A value that the setting cannot have.
+    """
+
+    def plain(value: Any) -> Any:  # as YAML would give it: grids of scikit-learn hold NumPy's numbers and arrays
+        if isinstance(value, np.generic | np.ndarray):
+            return value.tolist()
+        return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+    values = {name: plain(value) for name, value in parameters.items()}
+    defaults = _defaults_of(model)
+    hyper = {name: values[name] for name in defaults if name in model.hyper or values[name] != defaults[name]}
+    check_model(model.model, hyper)
+    keys = model.model_dump(exclude={"training"}) | {"hyper": hyper} | {name: values[name] for name in _own_keys(model)}
+    if has_epochs(model.model):
+        keys["training"] = {name: values[name] for name in TrainingSettings.model_fields}
+    where = f"estimator of model '{model.name}'"
+    own = {name: values[name] for name in OfEstimator.model_fields}
+    return parse(Model, keys, where), parse(OfEstimator, own, where)
+
+
+def train(
+    model: Model, classes: list[str] | None, own: OfEstimator, series: list[NDArray[np.float32]], scans: pd.DataFrame
+) -> tuple[Member, pd.DataFrame]:
+    """Train a model.
+
+    Parameters
+    ----------
+    model : Model
+    classes : list of str or None
+        None: the label is a number.
+    own : OfEstimator
+    series : list of (T, R) arrays
+        z-scored.
+    scans : DataFrame
+        From `bolt.share.scans.scan_table`, with label and group, and ``role`` (train or validation).
+
+    Returns
+    -------
+    member : Member
+    history : DataFrame
+        One row per epoch; empty for a model that is fitted at once.
+    """
+    columns = {name: name for name in ("label", "site", "age", "sex")}
+    place = {"name": "scans", "source": "series", "path": Path("scans.tsv")}
+    dataset = Dataset(**place, **columns, classes=classes, crop=own.crop)  # type: ignore[arg-type]
+    check_covariates(model, dataset, list(scans))
+    with ExitStack() as stack:
+        if own.folder is None:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="bolt-")))
+        else:  # named by everything that the trained weights depend on
+            code = code_fingerprint(*training_modules(model))
+            settings = [model.hash(), code, classes, own.crop, own.seed, scans.to_csv(index=False)]
+            digest = hashlib.sha256(json.dumps(settings).encode())
+            for values in series:
+                digest.update(f"{values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+            folder = Path(own.folder) / digest.hexdigest()[:12]
+        cache, folds, out = folder / "cache", folder / "folds.tsv", folder / "fold-0"
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = stack.enter_context((folder / ".lock").open("w"))
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)  # parallel searches may fit the same data twice
+        if not ((out / "status.json").is_file() and read_json(out / "status.json")["state"] == "ok"):
+            index = with_offsets(scans.drop(columns="role"), map(len, series))
+            write_array(cache, series, int(index["length"].sum()), series[0].shape[1])
+            seal(cache, index.assign(n_volumes=index["length"]), roi_table(range(1, series[0].shape[1] + 1)))
+            write_table(scans.assign(fold=0)[list(FOLD_COLUMNS)], folds, FOLD_COLUMNS)
+            options: dict[str, Any] = {"device": own.device, "threads": own.threads, "needs_test": False}
+            options["progress"] = own.progress and sys.stderr.isatty()
+            error = train_folds(cache, folds, model, dataset, [Training(0, own.seed, out)], **options)[0]
+            if error is not None:
+                raise error
+        history = out / "history.tsv"
+        return load_member(out), pd.read_csv(history, sep="\t") if history.is_file() else pd.DataFrame()
+
+
+def roles_of(scans: pd.DataFrame, validation: Any, numbers: bool, seed: int) -> pd.Series:
+    """Return which scans are for training and which for validation.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        subject, group, site, label.
+    validation : float or (scans,) bool array
+        Share of the groups to hold out, or which scans.
+    numbers : bool
+        Whether labels are numbers.
+    seed : int
+
+    Raises
+    ------
+    DataError
+        A share outside [0, 0.5]; an array of another length; a group on both sides; no training scan.
+    """
+    if np.ndim(validation):
+        held_out = np.asarray(validation)
+        if held_out.dtype != bool or held_out.shape != (len(scans),):
+            raise DataError(
+                f"validation has shape {held_out.shape} and type {held_out.dtype} for {len(scans)} scans",
+                hint="Give a share such as 0.1, or one True or False per scan",
+            )
+    elif not isinstance(validation, float | int | np.number) or not 0 <= validation <= 0.5:
+        raise DataError(f"validation is {validation}", hint="Give a share of the groups from 0 to 0.5, such as 0.1")
+    elif validation == 0:
+        held_out = np.zeros(len(scans), bool)
+    else:
+        strata = quarters(scans["label"]) if numbers else scans["label"]
+        units = scans.assign(label=strata, site=scans["site"].fillna("").astype(str))
+        held_out = units["group"].isin(hold_out(units, float(validation), seed)).to_numpy()
+    both = set(scans["group"][held_out]) & set(scans["group"][~held_out])
+    if both:
+        raise DataError(f"group '{min(both)}' is in training and in validation", hint="Keep groups together")
+    if held_out.all():
+        raise DataError("all scans are for validation", hint="Keep some for training")
+    return pd.Series(np.where(held_out, "validation", "train"), index=scans.index)
 
 
 class Estimator(BaseEstimator):
@@ -110,23 +268,17 @@ class Estimator(BaseEstimator):
             A setting cannot have its value.
         """
         model, own = configured(self.configuration, self.get_params(deep=False))
-        X, roi_names = in_one_order(X)
-        series, about = as_series(X), scan_table(len(X), scans)
-        require_length(shortest_scan(model), series)
+        series, roi_names = as_series(X, shortest=shortest_scan(model))
+        about = scan_table(len(series), scans)
         if groups is not None:
             names = [str(group) for group in one_per_scan(groups, len(series), "groups")]
             for name in set(names):
                 require_plain(name, "groups")
             about = about.assign(subject=names, group=names)
         numbers = isinstance(self, RegressorMixin)
-        classes: NDArray[Any] | None = None
         if numbers and not has_epochs(model.model):
             raise ConfigError(f"model '{model.name}' predicts classes only", hint="Use another model")
-        labels = one_per_scan(y, len(series), "labels")
-        if numbers:
-            about["label"] = numbers_of(labels)
-        else:
-            about["label"], classes = [str(label) for label in labels], classes_of(labels)
+        about["label"], classes = labels_of(y, len(series), numbers)
         chooses = has_epochs(model.model) and model.training.epoch_choice == "best_validation"
         if validation is None:
             validation = 0.1 if chooses or combines(model.model) else 0.0
@@ -162,14 +314,13 @@ class Estimator(BaseEstimator):
     def _checked(self, X: Any, scans: Any = None) -> SeriesInMemory:
         """Return scans as the models read them; refuse those that do not fit."""
         check_is_fitted(self, "members_")
-        X, _ = in_one_order(X, getattr(self, "feature_names_in_", None))
-        series = as_series(X)
+        shortest = max(member.shortest for member in self.members_)
+        series, _ = as_series(X, getattr(self, "feature_names_in_", None), shortest)
         if series[0].shape[1] != self.n_features_in_:
             raise DataError(
                 f"{series[0].shape[1]} ROIs, but the model was trained on {self.n_features_in_}",
                 hint="Give series of the same atlas, (time, rois)",
             )
-        require_length(max(member.shortest for member in self.members_), series)
         return SeriesInMemory(series, scan_table(len(series), scans))
 
     def importance(self, x: Any, target: Any = None) -> NDArray[np.float32]:
@@ -350,7 +501,10 @@ def estimator_class(model: Model, regressor: bool) -> Any:
 def _class_of(configuration: str, regressor: bool) -> Any:
     """Return the one class of estimators for a configuration, as JSON."""
     model = Model.model_validate_json(configuration)
-    parameters = parameters_of(model)
+    values = {name: model.hyper.get(name, default) for name, default in _defaults_of(model).items()}
+    values |= model.training.model_dump() if has_epochs(model.model) else {}
+    values |= {name: getattr(model, name) for name in _own_keys(model)} | OfEstimator().model_dump()
+    parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     kind = Regressor if regressor else Classifier
     title = {"bolt": "BolT"}.get(model.name, model.name.title().replace("_", ""))
 

@@ -185,7 +185,8 @@ def check_leaks(
     sites : (scans,) array, optional
         No site may be on two sides of a split.
     series : list of (time, rois) arrays, optional
-        Series that correlate above 0.999 are one recording, under whatever names.
+        Series that correlate above 0.999 are one recording, under whatever names. Columns of DataFrames are put in the
+        order of the first one's by their names; anything else is read by position.
 
     Raises
     ------
@@ -193,12 +194,12 @@ def check_leaks(
         Names the first case of each kind.
     DataError
         There is no fold; a fold has other parts, or a position beyond the scans; `groups`, `sites` and `series` differ
-        in length.
+        in length; DataFrames in `series` name other columns than the first, or one twice.
     """
     from bolt.folds.audit import HINT, find_leaks
     from bolt.folds.check import name_contents
 
-    remedy = "Give a list of (train, test) or (train, validation, test)"
+    remedy = "Give (train, test) or (train, validation, test)"
     try:
         folds = [tuple(fold) for fold in folds]  # an iterator, which is read twice
     except TypeError:
@@ -214,10 +215,9 @@ def check_leaks(
     rows = []
     for number, fold in enumerate(folds):
         if len(fold) not in (2, 3):
-            raise DataError(f"fold {number}: {len(fold)} parts", hint="Give (train, test) or (train, validation, test)")
+            raise DataError(f"fold {number}: {len(fold)} parts", hint=remedy)
         names = ("train", "test") if len(fold) == 2 else ("train", "validation", "test")
-        for role, part in zip(names, fold, strict=True):
-            positions = np.asarray(part)
+        for role, positions in zip(names, map(np.asarray, fold), strict=True):
             if positions.dtype.kind not in "iu" or (positions.size and not 0 <= positions.min() <= positions.max() < n):
                 raise DataError(f"the {role} part of fold {number} is not positions of {n} scans", hint="Count from 0")
             rows += [(f"{i:08d}", str(number), role) for i in positions]
@@ -226,7 +226,7 @@ def check_leaks(
     kinds = ["scan_id"] + ["group"] * (groups is not None) + ["site"] * (sites is not None)
     contents = {}
     if series is not None:
-        contents["series"] = name_contents(dict(zip(scans["scan_id"], as_series(series), strict=True)))
+        contents["series"] = name_contents(dict(zip(scans["scan_id"], as_series(series)[0], strict=True)))
     leaks = find_leaks(table, scans, kinds, contents)
     if leaks:
         raise LeakError("; ".join(map(str, leaks)), hint=HINT)

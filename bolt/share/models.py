@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +26,9 @@ from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, sha256, write_json, write_text
 from bolt.io.packages import name_extra
 from bolt.models.registry import inputs_of
-from bolt.report.tables.numbers import metric_name
-from bolt.share.cohort import fit_floor, floor_name, span
+from bolt.report.numbers import metric_name
+from bolt.share.cohort import RunPlace, describe_run, fit_floor, floor_name, span
 from bolt.share.estimators import ABOUT, FORMAT, NOT_SETTINGS, estimator_class, new_folder, write_estimator
-from bolt.share.runs import RunPlace, describe_run
-from bolt.share.scans import roi_table
 from bolt.training.ensembles import Member, load_member
 from bolt.training.outputs import checked_info
 
@@ -71,51 +70,45 @@ def load(source: str | Path, *, hub: bool = False) -> Any:
         hint = "Give a folder written by save() or 'bolt pack', or a run's folder"
         hint += f". For a model on a hub: load({str(source)!r}, hub=True)" if str(source).count("/") == 1 else ""
         raise DataError("no such folder", where=folder, hint=hint)
-    roi_names = None
-    if (folder / ABOUT).is_file():
-        described, about = ABOUT, read_json(folder / ABOUT)
+    about: dict[str, Any] = {}
+    described = ABOUT if (folder / ABOUT).is_file() else "checkpoint.json"
+    if described == ABOUT:
+        about = read_json(folder / ABOUT)
         with checked_info(folder, ABOUT):
             if about["format"] != FORMAT:
                 raise ValueError(f"format {about['format']}, but this version of BolT reads format {FORMAT}")
-            names = about["members"]
-            if (
-                not names
-                or len(names) > MOST_MEMBERS
-                or not all(
-                    isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name for name in names
-                )
-            ):  # a name from a foreign file leads nowhere else
-                raise ValueError("'members' is not a list of folders' names")
-            settings = {key: value for key, value in about["settings"].items() if key not in NOT_SETTINGS}
-            model, classes, roi_names = about["model"], about["classes"], about.get("roi_names")
+            names, classes = about["members"], about["classes"]
+            if not 0 < len(names) <= MOST_MEMBERS or not all(re.fullmatch(r"[\w-]+", name) for name in names):
+                raise ValueError("'members' is not a list of folders' names")  # which lead nowhere else
             if classes is not None and not all(isinstance(name, str | int | float) for name in classes):
                 raise ValueError("'classes' is not a list of names or numbers")
-        members = [load_member(folder / name) for name in names]
+            places = [folder / name for name in names]
     else:
-        described, patterns = "checkpoint.json", ("", "fold-*/", "seed-*/fold-*/")
-        found = [sorted(folder.glob(f"{pattern}checkpoint.json")) for pattern in patterns]
-        if not any(found):
+        found = [sorted(folder.glob(f"{pattern}{described}")) for pattern in ("", "fold-*/", "seed-*/fold-*/")]
+        places = [path.parent for path in next(filter(None, found), [])]
+        if not places:
             raise DataError(
                 "no trained model in this folder",
                 where=folder,
                 hint="Give a folder written by save() or 'bolt pack', or a run's: results/<dataset>/runs/…/<model>",
             )
-        members = [load_member(path.parent) for path in next(filter(None, found))]
-        info = members[0].info
-        model, classes, settings = info["model"], info["classes"], {"seed": info["seed"]}
+    members = [load_member(place) for place in places]
     first = members[0].info
     with checked_info(folder, described):
+        about = about or {name: first[name] for name in ("model", "classes")} | {"settings": {"seed": first["seed"]}}
         for member in members[1:]:
             for key in ("classes", "n_rois", "rois"):
                 if member.info[key] != first[key]:
                     raise ValueError(f"its models differ in {key}")
+        classes, roi_names = about["classes"], about.get("roi_names")
         names = None if classes is None else [str(name) for name in classes]
         if first["classes"] != names:
             raise ValueError(f"classes are {names}, but those of its models {first['classes']}")
         if roi_names is not None and len(set(map(str, roi_names))) != first["n_rois"]:
             raise ValueError("'roi_names' are not one name per ROI")
-        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-        estimator = estimator_class(Model.model_validate(model), names is None)(**settings)
+        settings = {k: tuple(v) if isinstance(v, list) else v for k, v in about["settings"].items()}
+        settings = {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
+        estimator = estimator_class(Model.model_validate(about["model"]), names is None)(**settings)
     estimator.members_, estimator.n_features_in_ = members, first["n_rois"]
     if roi_names is not None:
         estimator.feature_names_in_ = np.array(roi_names, object)
@@ -149,7 +142,7 @@ class Pack:
     ----------
     estimator : Classifier or Regressor
     about : dict
-        From `bolt.share.runs.describe_run`; empty for an estimator saved from Python.
+        From `bolt.share.cohort.describe_run`; empty for an estimator saved from Python.
     connectivity : (R (R - 1) / 2,) array or None
         Mean of the training cohort, if it is described.
     place : RunPlace or None
@@ -171,10 +164,9 @@ class Pack:
         return None if classes is None else list(classes)
 
     @property
-    def rois(self) -> pd.DataFrame:
-        """Return value and name of the ROIs."""
-        rois = self.about.get("rois")
-        return roi_table(self.estimator.members_[0].info["rois"]) if rois is None else pd.DataFrame(rois)
+    def rois(self) -> list[int]:
+        """Return the values of the ROIs that the models read, in order."""
+        return list(self.estimator.members_[0].info["rois"])
 
     @property
     def atlas(self) -> dict[str, Any]:
@@ -188,11 +180,6 @@ class Pack:
 
         series = self.about.get("series", {})
         return NATIVE if series.get("output") == NATIVE else series.get("space")
-
-    @property
-    def denoising(self) -> str | None:
-        """Return the name of the series' denoising."""
-        return (self.about.get("series", {}).get("denoising") or {}).get("name")
 
     @property
     def shortest(self) -> int:
@@ -219,9 +206,9 @@ def read_pack(folder: Path, *, describe: bool = True) -> Pack:
     if not (folder / ABOUT).is_file():
         if not describe:
             with suppress(DataError):
-                return Pack(estimator, place=RunPlace.of(folder))
+                return Pack(estimator, place=RunPlace(folder))
             return Pack(estimator)
-        place = RunPlace.of(folder)
+        place = RunPlace(folder)
         floor = fit_floor(place.cache, estimator.members_[0].info["classes"])
         return Pack(estimator, *describe_run(place), place, floor)
     about = read_json(folder / ABOUT)
@@ -282,7 +269,7 @@ def pack(options: argparse.Namespace) -> None:
     ConfigError
         `out` holds something else.
     """
-    place = RunPlace.of(options.run)
+    place = RunPlace(options.run)
     about, connectivity = describe_run(place)
     estimator = load(options.run)
     with new_folder(options.out) as out:
@@ -305,7 +292,7 @@ def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None
     ----------
     estimator : Classifier or Regressor
     about : dict
-        From `bolt.share.runs.describe_run`.
+        From `bolt.share.cohort.describe_run`.
     licence : str, optional
         Of the weights, as hubs name them: ``cc-by-4.0``, ``apache-2.0``, …
     floor : str
@@ -316,39 +303,21 @@ def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None
     str
         Markdown, from `templates/card.md`.
     """
-    import yaml
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     model, info = estimator.configuration, estimator.members_[0].info
-    classes = info["classes"]
-    title = f"{model.shown}: {about['label']} from {about['atlas']['name']} series"
-    metrics = {name: about["metrics"][name] for name in metrics_of(classes)}
-    metrics = {name: metric for name, metric in metrics.items() if metric["value"] is not None}
-    dataset: dict[str, Any] = {"name": about["dataset"], "type": about["dataset"]}
-    if about["runs"]["tested"]:
-        dataset["args"] = {"tested": about["runs"]["tested"]}
-    result = {
-        "task": {"type": "time-series-classification" if classes else "time-series-regression"},
-        "dataset": dataset,
-        "metrics": [{"type": k, "name": metric_name(k), "value": metric["value"]} for k, metric in metrics.items()],
-    }
-    front: dict[str, Any] = {"license": licence} if licence else {}
-    front |= {
-        "library_name": "bolt-fmri",
-        "tags": ["fmri", "neuroimaging", "bolt", f"atlas-{about['atlas']['name']}"],
-        "model-index": [{"name": title, "results": [result]}],
-    }
+    metrics = {name: about["metrics"][name] for name in metrics_of(info["classes"])}
     environment = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False)
+    environment.filters["metric_name"] = metric_name
     return environment.get_template("card.md").render(
-        front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
-        title=title,
+        licence=licence,
         about=about,
         cohort=dict.fromkeys(("label", "site", "sex", "age", "mean_fd")) | about["cohort"],
-        classes=classes,
+        classes=info["classes"],
         model=model,
         floor=floor,
         crop=info.get("crop", about["series"]["crop"]) if on_crops(model) else None,
-        metrics={metric_name(name): metric for name, metric in metrics.items()},
+        metrics={name: metric for name, metric in metrics.items() if metric["value"] is not None},
         n_models=len(estimator.members_),
         n_rois=len(about["rois"]["value"]),
         span=span,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import nibabel as nib
 import numpy as np
@@ -30,16 +30,15 @@ from bolt.io.files import columns, read_json, read_table, write_json, write_tabl
 from bolt.io.series_files import is_constant, kept_volumes, read_series
 from bolt.io.volumes import require_tr
 from bolt.jobs.provenance import provenance
-from bolt.report.figures.series import time_course
-from bolt.report.figures.style import DIVERGING, canvas
-from bolt.report.figures.tasks import draw_course
+from bolt.report.figures.series import draw_course, time_course
+from bolt.report.figures.style import canvas
 from bolt.report.figures.trust import colour_map
 from bolt.report.html import write_page
 from bolt.series.cache import zscore
-from bolt.share.explanation import Explanation, explain_scan, explained_models
+from bolt.share.cohort import TRAINED, known_scans, test_predictions
+from bolt.share.explanation import explain_scan, explained_models
 from bolt.share.models import Pack, read_pack
 from bolt.share.predict import NewScans, columns_of_model, subject_of
-from bolt.share.runs import TRAINED, known_scans, test_predictions
 from bolt.share.scans import SeriesInMemory, roi_table, scan_table
 
 log = logging.getLogger("bolt")
@@ -63,35 +62,48 @@ class GivenScan:
 
     Attributes
     ----------
+    name : str
     series : (T, R) float32 array
         z-scored.
     volumes : (T,) int array
         Volumes of the acquisition that the rows are.
     tr : float or None
         Seconds.
+    space : str or None
+        Of the series; None if unknown.
+    files : list of Path
+        That were read.
+    standardized : bool
+        Whether the series were z-scored here.
+    events : DataFrame or None
+    shift : float
+        Seconds by which events are drawn later.
     rois : DataFrame
         value, name, network, hemisphere of the R columns.
     atlas : str
         Its name; empty if unknown.
     image : label image or None
-    space : str
-        Of the image.
-    events : DataFrame or None
-    tested : tuple of int or None
-        Number of test scans that the model classified correctly, and of all its test scans.
+        In `image_space`.
+    tested : dict or None
+        Numbers of test scans: those that the model classified right, and all its scans.
     notes : list of str
         Warnings for the reader.
     """
 
+    name: str
     series: NDArray[np.float32]
     volumes: NDArray[np.integer]
     tr: float | None
-    rois: pd.DataFrame
+    space: str | None = None
+    files: list[Path] = field(default_factory=list)
+    standardized: bool = True
+    events: pd.DataFrame | None = None
+    shift: float = 0.0
+    rois: pd.DataFrame = field(default_factory=pd.DataFrame)
     atlas: str = ""
     image: nib.Nifti1Image | None = None
-    space: str = ""
-    events: pd.DataFrame | None = None
-    tested: tuple[int, int] | None = None
+    image_space: str = ""
+    tested: dict[str, int] | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -120,46 +132,40 @@ def explain_given_scan(options: argparse.Namespace) -> None:
     if options.tokens < 1:
         raise ConfigError(f"--tokens {options.tokens}: no landmarks", hint="Give 1 or more, such as 5")
     pack = read_pack(options.model, describe=False)
-    estimator, classes, target = pack.estimator, pack.classes, None
+    classes, target = pack.classes, options.class_name
     if classes is None:
         raise ConfigError("these models predict a number, but what is explained is a class", hint="Give a classifier")
-    explained_models(estimator)
-    if options.class_name is not None:
-        if options.class_name not in classes:
-            raise ConfigError(
-                f"--class {options.class_name}: the model has no such class",
-                hint=f"Its classes: {', '.join(classes)}{nearest(options.class_name, classes)}",
-            )
-        target = estimator.classes_[classes.index(options.class_name)]
-    atlas = atlas_of(pack, options.model, options.atlas, options.labels)
-    scan = read_scan(options, pack, atlas)
-    name = options.scan.name.removesuffix(options.scan.suffix)
-    cache = SeriesInMemory([scan.series], scan_table(1).assign(scan_id=name, subject=subject_of(name)))
+    explained_models(pack.estimator)
+    if target is not None and target not in classes:
+        raise ConfigError(
+            f"--class {target}: the model has no such class",
+            hint=f"Its classes: {', '.join(classes)}{nearest(target, classes)}",
+        )
+    scan = read_scan(options, pack, atlas_of(pack, options.model, options.atlas, options.labels))
+    used = np.ones(len(pack.estimator.members_), bool)
     if pack.place is not None:
+        about = scan_table(1).assign(scan_id=scan.name, subject=subject_of(scan.name))
         try:
-            (known,) = known_scans(estimator.members_, pack.place, cache)
+            (known,) = known_scans(pack.estimator.members_, pack.place, SeriesInMemory([scan.series], about))
         except BoltError as error:
             scan.notes.append(f"Whether the models were trained on this scan cannot be told: {error}")
         else:
-            estimator = _using(estimator, known.models)
+            used = known.models
             if known.flag:
                 advice = ": trust the probability less than for a new scan" * known.flag.startswith(TRAINED)
                 scan.notes.append(f"{known.flag[0].upper()}{known.flag[1:]}{advice}.")
             elif known.twin:
-                used = f"{known.models.sum()} of {len(known.models)} models that were not trained on it"
-                scan.notes.append(f"This is scan '{known.twin}' of the training cohort: used are the {used}.")
+                of_models = f"{used.sum()} of {len(used)} models that were not trained on it"
+                scan.notes.append(f"This is scan '{known.twin}' of the training cohort: used are the {of_models}.")
         with suppress(BoltError):
             tests = test_predictions(pack.place)[0]
-            scan.tested = int((tests["label"] == tests["predicted"]).sum()), len(tests)
+            scan.tested = {"right": int((tests["label"] == tests["predicted"]).sum()), "scans": len(tests)}
     elif metrics := pack.about.get("metrics"):
-        scan.tested = round(metrics["accuracy"]["value"] * metrics["scans"]), metrics["scans"]
-    explanation = explain_scan(estimator, cache, target, options.tokens)
+        right = round(metrics["accuracy"]["value"] * metrics["scans"])
+        scan.tested = {"right": right, "scans": metrics["scans"]}
     for note in scan.notes:
         log.warning(note)
-    inputs = [options.scan, *([options.events] if options.events else [])]
-    made_from = provenance(inputs, model=estimator.configuration.name, models=len(estimator.members_))
-    facts = {"scan": name, "standardized": options.standardize, "provenance": made_from}
-    write_explanation(scan, explanation, classes, facts, options.out, shift=options.hrf_shift)
+    write_explanation(scan, pack, used, target, options.out, options.tokens)
 
 
 def explain_predictions(pack: Pack, scans: NewScans, table: pd.DataFrame, options: argparse.Namespace) -> None:
@@ -175,29 +181,19 @@ def explain_predictions(pack: Pack, scans: NewScans, table: pd.DataFrame, option
     options : Namespace
         model, explain, atlas.
     """
-    assert scans.cache is not None and pack.classes is not None, "there is a predicted class"
+    assert scans.cache is not None, "there is a prediction"
     atlas = atlas_of(pack, options.model, options.atlas, None)
     known, predicted = known_scans(pack.estimator.members_, pack.place, scans.cache), table.set_index("scan_id")
     for i, row in enumerate(scans.cache.index.itertuples()):
-        if row.scan_id not in predicted.index:
-            continue
-        estimator, series = _using(pack.estimator, known[i].models), scans.cache.series(i)
-        target = estimator.classes_[pack.classes.index(predicted.at[row.scan_id, "predicted"])]
-        explanation = explain_scan(estimator, SeriesInMemory([series], scan_table(1)), target, TOKENS)
-        tr = float(row.tr) if row.tr is not None and row.tr == row.tr else None
-        scan = GivenScan(series, np.arange(len(series)), tr, _rois_of(pack, atlas), atlas.name)
-        scan.notes += filter(None, [predicted.at[row.scan_id, "flags"]])
-        _add_image(scan, atlas, pack.about.get("series", {}).get("space"))
-        made_from = provenance([], model=estimator.configuration.name, models=len(estimator.members_))
-        facts = {"scan": row.scan_id, "standardized": True, "provenance": made_from}
-        write_explanation(scan, explanation, pack.classes, facts, options.explain / str(row.scan_id))
-
-
-def _using(estimator: Any, used: NDArray[np.bool_]) -> Any:
-    """Return an estimator of some of its models."""
-    some = copy(estimator)
-    some.members_ = [member for member, use in zip(estimator.members_, used, strict=True) if use]
-    return some
+        if row.scan_id in predicted.index:
+            series = scans.cache.series(i)
+            tr = float(row.tr) if row.tr is not None and row.tr == row.tr else None
+            space = pack.about.get("series", {}).get("space")
+            scan = GivenScan(str(row.scan_id), series, np.arange(len(series)), tr, space)
+            scan.notes += filter(None, [predicted.at[row.scan_id, "flags"]])
+            add_atlas(scan, pack, atlas)
+            target = predicted.at[row.scan_id, "predicted"]
+            write_explanation(scan, pack, known[i].models, target, options.explain / scan.name, TOKENS)
 
 
 def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) -> ModelAtlas:
@@ -218,7 +214,7 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
     DataError
         The atlas that was given lacks an ROI of the model, or cannot be read.
     """
-    values, place = pack.estimator.members_[0].info["rois"], (given or "").rstrip("/")
+    values, place = pack.rois, (given or "").rstrip("/")
     name, paths = "", Paths()
     known: pd.DataFrame | None = None
     if pack.place is not None:
@@ -228,7 +224,7 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
             where, paths = config.atlas_places.get(name, name), config.paths
     elif pack.about:
         name = where = pack.atlas["name"]
-        known = pack.rois.reindex(columns=list(LABEL_COLUMNS))
+        known = pd.DataFrame(pack.about["rois"]).reindex(columns=list(LABEL_COLUMNS))
     else:
         where = ""
         if (names := getattr(pack.estimator, "feature_names_in_", None)) is not None:
@@ -255,27 +251,23 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
     return atlas._replace(labels=None) if absent else atlas
 
 
-def _rois_of(pack: Pack, atlas: ModelAtlas) -> pd.DataFrame:
-    """Return value, name, network and hemisphere of the model's ROIs."""
-    values = pack.estimator.members_[0].info["rois"]
-    if atlas.labels is None:
-        return roi_table(values)
-    return atlas.labels.set_index("value", drop=False).loc[values, list(LABEL_COLUMNS)].reset_index(drop=True)
-
-
-def _add_image(scan: GivenScan, atlas: ModelAtlas, space: str | None) -> None:
-    """Load the atlas's image for the map, in the space of the series; note why there is none."""
+def add_atlas(scan: GivenScan, pack: Pack, atlas: ModelAtlas) -> None:
+    """Add the ROIs of the model and, for the map, the atlas's image in the space of the series, or a note why not."""
+    scan.atlas, scan.rois = atlas.name, roi_table(pack.rois)
+    if atlas.labels is not None:
+        of_value = atlas.labels.set_index("value", drop=False)
+        scan.rois = of_value.loc[pack.rois, list(LABEL_COLUMNS)].reset_index(drop=True)
     if not atlas.place:
         scan.notes.append("No map: the atlas is not known. Name it with --atlas.")
         return
     places = {"atlas_dir": atlas.paths.atlas_dir, "templateflow_home": atlas.paths.templateflow_home}
     try:
-        described = load_atlas(atlas.place, space=space, **places)
+        described = load_atlas(atlas.place, space=scan.space, **places)
     except BoltError as error:
         scan.notes.append(f"No map: {error}")
         return
-    if set(scan.rois["value"]) <= set(described.labels["value"]):
-        scan.image, scan.space = described.image, next(iter(described.spaces), "")
+    if set(pack.rois) <= set(described.labels["value"]):
+        scan.image, scan.image_space = described.image, next(iter(described.spaces), "")
     else:
         scan.notes.append(f"No map: the image of atlas '{atlas.name}' has other ROIs than the model.")
 
@@ -318,12 +310,13 @@ def read_scan(options: argparse.Namespace, pack: Pack, atlas: ModelAtlas) -> Giv
     tr = None if tr is None else require_tr(tr, path)
     if options.events is not None and tr is None:
         raise ConfigError("--events needs the repetition time", hint="Give it in seconds, such as --tr 2")
-    scan = GivenScan(series, kept_volumes(path, len(series)), tr, _rois_of(pack, atlas), atlas.name)
+    space = None if about.get("Space") in NO_TEMPLATE else about.get("Space")
+    scan = GivenScan(path.name.removesuffix(path.suffix), series, kept_volumes(path, len(series)), tr, space, [path])
     if options.events is not None:
-        scan.events = read_events(options.events)
+        scan.events, scan.shift = read_events(options.events), options.hrf_shift
+        scan.files.append(options.events)
+    add_atlas(scan, pack, atlas)
     standardize(scan, options.standardize)
-    space = about.get("Space")
-    _add_image(scan, atlas, None if space in NO_TEMPLATE else space)
     return scan
 
 
@@ -331,40 +324,45 @@ def standardize(scan: GivenScan, wanted: bool) -> None:
     """Z-score as the cache does, if that is wanted, and note what is unusual about the ROIs."""
     uncovered = np.isnan(scan.series).any(axis=0)
     values = np.where(uncovered, 0, scan.series)
-    constant = is_constant(values)
+    constant, notes = is_constant(values), []
     for problem, which in (("not covered", uncovered), ("constant", constant & ~uncovered)):
         if which.any():
             names = ", ".join(scan.rois["name"][which][:5])
-            scan.notes.append(f"{which.sum()} of {len(scan.rois)} ROIs are {problem} and are set to zero: {names}.")
+            notes.append(f"{which.sum()} of {len(scan.rois)} ROIs are {problem} and are set to zero: {names}.")
+    scan.standardized = wanted
     scan.series = zscore(scan.series) if wanted else values.astype(np.float32)
     alive = scan.series[:, ~constant]
     if np.abs(alive.mean(axis=0)).max() > 0.2 or np.abs(alive.std(axis=0) - 1).max() > 0.2:
-        scan.notes.append("The series are not z-scored, but the model was trained on series that are.")
+        notes.append("The series are not z-scored, but the model was trained on series that are.")
+    scan.notes[:0] = notes
 
 
 def write_explanation(
     scan: GivenScan,
-    explanation: Explanation,
-    classes: list[str],
-    facts: dict[str, Any],
+    pack: Pack,
+    used: NDArray[np.bool_],
+    target: str | None,
     out: Path,
-    *,
-    shift: float = 0.0,
+    n_landmarks: int,
 ) -> None:
-    """Write tables, map, page and, last, ``explanation.json`` of one scan.
+    """Explain a scan; write tables, map, page and, last, ``explanation.json``.
 
     Parameters
     ----------
     scan : GivenScan
-    explanation : Explanation
-    classes : list of str
-    facts : dict
-        scan (its name), standardized, provenance.
+    pack : Pack
+    used : (models,) bool array
+        Which of its models predict the scan.
+    target : str or None
+        The class to explain; None: the predicted one.
     out : Path
         Folder.
-    shift : float
-        Seconds by which events are drawn later.
+    n_landmarks : int
     """
+    estimator, classes = copy(pack.estimator), pack.classes or []
+    estimator.members_ = [member for member, use in zip(estimator.members_, used, strict=True) if use]
+    wanted = None if target is None else estimator.classes_[classes.index(target)]
+    explanation = explain_scan(estimator, SeriesInMemory([scan.series], scan_table(1)), wanted, n_landmarks)
     weights, contributions = explanation.importance.astype(float), explanation.contributions
     volumes = pd.DataFrame(
         {
@@ -393,11 +391,13 @@ def write_explanation(
         "n_volumes": len(scan.series),
         "n_rois": scan.series.shape[1],
         "tr": scan.tr,
-        "tested": None if scan.tested is None else dict(zip(("right", "scans"), scan.tested, strict=True)),
+        "tested": scan.tested,
         "atlas": scan.atlas or None,
         "map": f"{MAP}.nii.gz" if scan.image is not None else None,
         "notes": scan.notes,
-        **facts,
+        "scan": scan.name,
+        "standardized": scan.standardized,
+        "provenance": provenance(scan.files, model=estimator.configuration.name, models=len(estimator.members_)),
     }
     write_table(volumes, out / "importance.tsv", VOLUME_COLUMNS)
     write_table(landmarks, out / "landmarks.tsv", LANDMARK_COLUMNS)
@@ -405,77 +405,46 @@ def write_explanation(
     of_earlier_calls = [f"{name}{suffix}" for name in ("events", "map") for suffix in (".png", ".svg", ".pdf")]
     for name in (f"{MAP}.nii.gz", f"{MAP}.json", *of_earlier_calls):
         (out / name).unlink(missing_ok=True)
-    image = None
     if scan.image is not None:
         image = paint(scan.image, rois["value"].to_numpy(int), rois["contribution"].to_numpy(np.float32))
-        described = {"Units": "log odds", "Class": explained, "Space": scan.space}
+        described = {"Units": "log odds", "Class": explained, "Space": scan.image_space}
         write_map(image, out / f"{MAP}.nii.gz", {"Description": ROI_COLUMNS["contribution"], **described})
-    _write_page(scan, facts, volumes["relative"].to_numpy(), explanation.landmarks, rois, image, out, shift)
-    write_json(facts, out / "explanation.json")
-    log.info("%s (probability %.3f): %s", explained, facts["probability"], out / "index.html")
-
-
-def _write_page(
-    scan: GivenScan,
-    facts: dict[str, Any],
-    weights: NDArray[np.floating],
-    rows: NDArray[np.integer],
-    rois: pd.DataFrame,
-    image: nib.Nifti1Image | None,
-    out: Path,
-    shift: float,
-) -> None:
-    """Write ``index.html`` and its pictures, each as PNG, SVG and PDF.
-
-    Parameters
-    ----------
-    scan : GivenScan
-    facts : dict
-        ``explanation.json``.
-    weights : (T,) array
-        Importance, divided by the scan's mean.
-    rows : int array
-        Landmarks.
-    rois : DataFrame
-        rois.tsv.
-    image : image, optional
-        The contributions painted on the atlas.
-    out : Path
-        Folder.
-    shift : float
-        Seconds by which events are drawn later.
-    """
-    tr, name, hues = scan.tr, facts["explained"], ("", "")
-    time_course(
-        weights, scan.series, scan.rois, np.sort(rows), tr or np.nan, out / "importance.png", volumes=scan.volumes
-    )
-    if scan.events is not None and tr is not None:
-        course = Course(dict.fromkeys(COURSE, ""), [name], tr, on_grid(weights, scan.volumes)[None], [scan.events])
-        with canvas(out / "events.png", height=1.8) as figure:
-            axis, key = figure.subplots(1, 2, width_ratios=[5.5, 1])
-            draw_course(axis, key, curve_table(course), block_table(course, event_masks(course, shift)))
-            axis.set(xlabel="time (s)", ylabel="importance")
-    if image is not None and rois["contribution"].any():
-        # of two classes, the positive one is red, as in the report
-        colours = colour_map(list(facts["probabilities"])[::-1], name)
-        hues = ("red", "blue") if colours == DIVERGING else ("blue", "red")
-        sizes = rois["contribution"].abs()
-        threshold = float(sizes.nlargest(max(1, round(DRAWN * len(sizes)))).min()) * (1 - 1e-5)
-        limit = float(sizes.max())
-        look = {"threshold": threshold, "vmin": -limit, "vmax": limit, "cmap": colours, "annotate": False}
-        with canvas(out / "map.png", height=3.5, layout=None) as figure:
-            upper, lower = figure.add_axes((0.0, 0.46, 1.0, 0.54)), figure.add_axes((0.0, 0.0, 0.9, 0.4))
-            glass = plotting.plot_glass_brain(image, axes=upper, display_mode="lyrz", plot_abs=False, **look)
-            slices = plotting.plot_stat_map(image, axes=lower, display_mode="z", cut_coords=6, colorbar=False, **look)
-            for display in (glass, slices):
-                display.annotate(size=8)
+        if contributions.any():
+            # of two classes, the positive one is red, as in the report
+            draw_map(image, rois["contribution"].abs(), colour_map(classes[::-1], explained), out / "map.png")
+    draw_time(scan, volumes["relative"].to_numpy(), explanation.landmarks, explained, out)
     listed = rois.head(LISTED).astype(object)
     write_page(
         "one_scan.html",
         out / "index.html",
         facts=facts,
-        has_events=scan.events is not None and tr is not None,
-        hues=hues,
         drawn=DRAWN,
         rois=listed.where(listed.notna(), None).to_dict("records"),
     )
+    write_json(facts, out / "explanation.json")
+    log.info("%s (probability %.3f): %s", explained, facts["probability"], out / "index.html")
+
+
+def draw_time(scan: GivenScan, weights: NDArray[np.floating], rows: NDArray[np.integer], name: str, out: Path) -> None:
+    """Draw the importance of a class, divided by the scan's mean, with the landmarks (`rows`) and with the events."""
+    tr = scan.tr or np.nan
+    time_course(weights, scan.series, scan.rois, np.sort(rows), tr, out / "importance.png", volumes=scan.volumes)
+    if scan.events is not None and scan.tr is not None:
+        course = Course(dict.fromkeys(COURSE, ""), [name], tr, on_grid(weights, scan.volumes)[None], [scan.events])
+        with canvas(out / "events.png", height=1.8) as figure:
+            axis, key = figure.subplots(1, 2, width_ratios=[5.5, 1])
+            draw_course(axis, key, curve_table(course), block_table(course, event_masks(course, scan.shift)))
+            axis.set(xlabel="time (s)", ylabel="importance")
+
+
+def draw_map(image: nib.Nifti1Image, sizes: pd.Series, colours: str, out: Path) -> None:
+    """Draw the strongest contributions, painted on the atlas, in a glass brain and in slices."""
+    threshold = float(sizes.nlargest(max(1, round(DRAWN * len(sizes)))).min()) * (1 - 1e-5)
+    limit = float(sizes.max())
+    look = {"threshold": threshold, "vmin": -limit, "vmax": limit, "cmap": colours, "annotate": False}
+    with canvas(out, height=3.5, layout=None) as figure:
+        upper, lower = figure.add_axes((0.0, 0.46, 1.0, 0.54)), figure.add_axes((0.0, 0.0, 0.9, 0.4))
+        glass = plotting.plot_glass_brain(image, axes=upper, display_mode="lyrz", plot_abs=False, **look)
+        slices = plotting.plot_stat_map(image, axes=lower, display_mode="z", cut_coords=6, colorbar=False, **look)
+        for display in (glass, slices):
+            display.annotate(size=8)

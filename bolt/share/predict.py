@@ -21,14 +21,24 @@ from bolt.datasets import COLUMNS as OF_SCANS
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import columns, read_json, read_text
-from bolt.io.series_files import SUFFIXES, read_series
+from bolt.io.series_files import SUFFIXES, read_series, series_suffix
 from bolt.io.volumes import require_tr
 from bolt.models.parts.temperature import with_temperature
 from bolt.series.cache import SeriesCache, zscore
 from bolt.series.connectivity import connectivity
-from bolt.share.cohort import distance, flags, floor_name, percentile, predict_floor, refusal
+from bolt.share.cohort import (
+    IN_COHORT,
+    TRAINED,
+    distance,
+    flags,
+    floor_name,
+    image_of,
+    known_scans,
+    percentile,
+    predict_floor,
+    refusal,
+)
 from bolt.share.models import Pack
-from bolt.share.runs import IN_COHORT, TRAINED, known_scans
 from bolt.share.scans import SeriesInMemory, scan_table
 from bolt.training.ensembles import predict_each
 
@@ -87,58 +97,50 @@ def read_new_scans(source: Sequence[Path], pack: Pack, tr: float | None, label: 
         raise ConfigError(
             f"--label {label}: no such column", hint=f"Columns: {', '.join(known) or 'none'}{nearest(label, known)}"
         )
-    series, stated, excluded = list[NDArray[np.float32]](), dict[int, float | None](), list[tuple[str, str]]()
-    for row in table.index:
+    series, rows, excluded = list[NDArray[np.float32]](), list[dict[str, Any]](), list[tuple[str, str]]()
+    for row in table.to_dict("records"):
         try:
             for column in NUMBERS:
-                if column in table and pd.notna(table.at[row, column]):
-                    if np.isnan(pd.to_numeric(table.at[row, column], errors="coerce")):
-                        what = f"{column} '{table.at[row, column]}' is not a number"
-                        raise DataError(what, hint="Give a number, or n/a")
-                    if column == "tr":
-                        require_tr(float(table.at[row, column]), "tr")
-            values, stated[row] = _read_series(Path(table.at[row, "file"]), pack)
+                if pd.notna(row.get(column)):
+                    number = pd.to_numeric(row[column], errors="coerce")
+                    if np.isnan(number):
+                        raise DataError(f"{column} '{row[column]}' is not a number", hint="Give a number, or n/a")
+                    row[column] = require_tr(float(number), "tr") if column == "tr" else float(number)
+            values, stated = _read_series(Path(row["file"]), pack)
             series.append(values)
+            rows.append(row if stated is None else row | {"tr": stated})
         except DataError as error:
-            excluded.append((str(table.at[row, "scan_id"]), str(error)))
+            excluded.append((str(row["scan_id"]), str(error)))
     if not series:
         return NewScans(None, None, excluded)
-    rows, scans = table.loc[list(stated)], scan_table(len(stated))
+    known, scans = pd.DataFrame(rows), scan_table(len(rows))
     for column in ABOUT_SCANS:
-        if column in rows:
-            scans[column] = rows[column].to_numpy()
-    for column in NUMBERS:
-        scans[column] = pd.to_numeric(scans[column], errors="coerce")
-    scans["tr"] = pd.Series(list(stated.values()), dtype=float).fillna(scans["tr"])
-    scans["group"] = (rows["group"].fillna(rows["subject"]) if "group" in rows else rows["subject"]).to_numpy()
+        if column in known:
+            scans[column] = known[column].astype(float) if column in NUMBERS else known[column]
+    scans["group"] = known["group"].fillna(known["subject"]) if "group" in known else known["subject"]
     if tr is not None:
         scans["tr"] = scans["tr"].fillna(tr)
-    return NewScans(SeriesInMemory(series, scans), None if label is None else rows[label], excluded)
+    return NewScans(SeriesInMemory(series, scans), None if label is None else known[label], excluded)
 
 
 def _table_of(source: Sequence[Path]) -> pd.DataFrame:
     """Return a row per file, with a unique name of each scan: the lines of a table, or the files that are given."""
     table, folder = None, Path()
     if len(source) == 1 and source[0].suffix in (".tsv", ".csv") and source[0].is_file():
-        first = source[0].read_bytes()[:100_000].splitlines()[:1]
-        header = first[0].decode("utf-8-sig", "replace").replace('"', "") if first else ""
-        separator, name = ("\t", "tabs") if source[0].suffix == ".tsv" else (",", "commas")
-        if {"subject", "file"} <= set(header.split(separator)):
+        header = source[0].read_bytes()[:100_000].decode("utf-8-sig", "replace").split("\n")[0]
+        if {"subject", "file"} & set(re.split("[\t,;]", re.sub('["\r]', "", header.casefold()))):
             table, folder = read_text(source[0]), source[0].parent
-        elif {"subject", "file"} & set(re.split("[\t,;]", header.casefold())):
-            raise DataError(
-                "not a table with the columns 'subject' and 'file'",
-                where=source[0],
-                hint=f"Name them so; columns of a {source[0].suffix} are separated by {name}",
-            )
-    if table is None:
+            if not {"subject", "file"} <= set(table):
+                hint = "Name them so; columns are separated by tabs in a .tsv, by commas or semicolons in a .csv"
+                raise DataError("not a table with the columns 'subject' and 'file'", where=source[0], hint=hint)
+    if table is None:  # files of series
         for path in source:
             if not path.is_file():
-                what = "file not found" if not path.exists() else "not a file"
+                what = "not a file" if path.exists() else "file not found"
                 raise DataError(what, where=path, hint="Correct the path")
-            if path.suffix not in SUFFIXES:
+            if (suffix := series_suffix(path)) not in SUFFIXES:
                 hint = f"Give {', '.join(SUFFIXES)}"
-                raise DataError(f"'{path.suffix}' is no format of series", where=path, hint=hint)
+                raise DataError(f"'{suffix}' is no format of series", where=path, hint=hint)
         names = [path.name.removesuffix(path.suffix) for path in source]
         files = [str(path) for path in source]
         table = pd.DataFrame({"subject": map(subject_of, names), "scan_id": names, "file": files})
@@ -171,22 +173,25 @@ def _read_series(path: Path, pack: Pack) -> tuple[NDArray[np.float32], float | N
     about: dict[str, Any] = read_json(sidecar) if sidecar.is_file() else {}
     if not isinstance(about, dict):
         raise DataError("not a description of series", where=sidecar, hint="Remove the file")
-    atlas = pack.atlas["name"]
-    for key, name, expected in (
-        ("Atlas", "atlas", atlas or None),
-        ("AtlasSHA256", "an atlas image with checksum", pack.atlas["sha256"]),
-        ("Space", "space", pack.space),
-    ):
-        if expected is not None and about.get(key) not in (None, expected):
-            raise DataError(
-                f"made with {name} {about[key]}, but the model was trained on {expected}",
-                where=sidecar,
-                hint="Make series as the model's README says",
-            )
-    require_denoising(about, pack, sidecar, hint=f"Make series with --denoise {pack.denoising}")
-    series = columns_of_model(read_series(path, pack.rois["value"].tolist()), path, pack, atlas)
+    require_same(about, pack, sidecar)
+    series = columns_of_model(read_series(path, pack.rois), path, pack, pack.atlas["name"])
     tr = about.get("RepetitionTime")
     return zscore(series), None if tr is None else require_tr(tr, path)
+
+
+def require_same(about: dict[str, Any], pack: Pack, where: Path | None) -> None:
+    """Refuse series that state another atlas, image of the atlas, space or denoising than the model's (DataError)."""
+    denoising = pack.about.get("series", {}).get("denoising") or {}
+    for name, stated, expected in (
+        ("atlas", about.get("Atlas"), pack.atlas["name"]),
+        ("an atlas image with checksum", about.get("AtlasSHA256"), pack.atlas["sha256"]),
+        ("space", about.get("Space"), pack.space),
+        ("denoising", (about.get("Denoising") or {}).get("name"), denoising.get("name")),
+    ):
+        if expected and stated not in (None, expected):
+            what = f"made with {name} {stated}, but the model was trained on {expected}"
+            option = "--denoise" if name == "denoising" else name
+            raise DataError(what, where=where, hint=f"Make series with {option} {expected}")
 
 
 def columns_of_model(
@@ -210,7 +215,7 @@ def columns_of_model(
     DataError
         They are of other ROIs, or too short.
     """
-    values = pack.estimator.members_[0].info["rois"]
+    values = pack.rois
     n_rois, n_columns = len(values), series.shape[1]
     if n_columns != n_rois and labels is not None and n_columns == len(labels):
         series = series[:, np.flatnonzero(labels["value"].isin(values))]
@@ -227,14 +232,6 @@ def columns_of_model(
             hint="Give a longer scan, or a model with a shorter window",
         )
     return series
-
-
-def require_denoising(about: dict[str, Any], pack: Pack, where: Path, hint: str = "") -> None:
-    """Refuse series that state another denoising than the model's (DataError)."""
-    denoising = (about.get("Denoising") or {}).get("name")
-    if pack.denoising is not None and denoising not in (None, pack.denoising):
-        what = f"denoised by '{denoising}', but the model was trained on '{pack.denoising}'"
-        raise DataError(what, where=where, hint=hint)
 
 
 def read_results(results: Path, pack: Pack, label: str | None) -> NewScans:
@@ -265,12 +262,13 @@ def read_results(results: Path, pack: Pack, label: str | None) -> NewScans:
             hint=f"Its atlases: {found or 'none'}",
         )
     cache = SeriesCache(manifests[0].parent)
-    theirs, ours = cache.rois["value"].tolist(), pack.rois["value"].tolist()
+    theirs, ours = cache.rois["value"].tolist(), pack.rois
     missing = sorted(set(ours) - set(theirs))
     if missing:
         raise DataError(f"ROI {missing[0]} of the model is missing ({len(missing)} such ROIs)", where=cache.folder)
-    require_denoising(cache.manifest["settings"], pack, cache.folder)
-    require_image(results / "series" / cache.folder.name, cache.index["scan_id"], pack)
+    require_same(cache.manifest["settings"], pack, cache.folder)
+    sidecar, image = image_of(results / "series" / cache.folder.name, cache.index["scan_id"], atlas)
+    require_same({"AtlasSHA256": image}, pack, sidecar)
     labels = cache.index["label"] if label is not None and cache.index["label"].notna().any() else None
     if label is not None and labels is None:
         raise ConfigError(f"--label {label}: scans have no label there", where=results / "scans.tsv")
@@ -278,20 +276,6 @@ def read_results(results: Path, pack: Pack, label: str | None) -> NewScans:
     series = [np.ascontiguousarray(cache.series(i)[:, columns]) for i in range(len(cache))]
     scans = cache.index[[column for column in cache.index if column in OF_SCANS]]
     return NewScans(SeriesInMemory(series, scans), labels)
-
-
-def require_image(series: Path, scans: Sequence[str], pack: Pack) -> None:
-    """Refuse series that were made of another image of the model's atlas, by the first sidecar (DataError)."""
-    atlas, sha256 = pack.atlas["name"], pack.atlas["sha256"]
-    sidecars = (series / scan / f"{scan}_atlas-{atlas}_timeseries.json" for scan in scans)
-    sidecar = next((path for path in sidecars if path.is_file()), None)
-    actual = None if sidecar is None else read_json(sidecar).get("AtlasSHA256")
-    if sha256 is not None and actual not in (None, sha256):
-        raise DataError(
-            f"made with another image of atlas '{atlas}' (sha256 {actual})",
-            where=sidecar,
-            hint=f"The model's has the sha256 {sha256}",
-        )
 
 
 def predict_scans(pack: Pack, scans: NewScans, *, any_tr: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:

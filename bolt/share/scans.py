@@ -43,24 +43,33 @@ class SeriesInMemory(SeriesCache):
         return self._array
 
 
-def as_series(scans: Any) -> list[NDArray[np.float32]]:
-    """Check series and z-score each over time.
+def as_series(
+    scans: Any, names: Sequence[str] | None = None, shortest: int = 2
+) -> tuple[list[NDArray[np.float32]], list[str] | None]:
+    """Check series, put their columns in one order by their names, and z-score each over time.
 
     Parameters
     ----------
     scans : sequence of (time, rois) arrays, or one array (scans, time, rois)
-        Scans may differ in length. A column of NaN is an ROI that is not covered.
+        Scans may differ in length. A column of NaN is an ROI that is not covered. Columns of DataFrames are reordered,
+        if these name them; anything else is read by position.
+    names : sequence of str, optional
+        The order of the columns; default: that of the first DataFrame.
+    shortest : int
+        Volumes that a model needs.
 
     Returns
     -------
-    list of (T, R) float32 arrays
+    series : list of (T, R) float32 arrays
         Constant and uncovered ROIs are zero.
+    names : list of str or None
+        None: no scan names its columns.
 
     Raises
     ------
     DataError
-        There is no scan; one of them is not a two-dimensional array of numbers, has fewer than two volumes or another
-        number of ROIs than the first, single values that are not finite, or no ROI that varies.
+        There is no scan; one of them has other names than the first, is not a two-dimensional array of numbers, has too
+        few volumes or another number of ROIs than the first, single values that are not finite, or no ROI that varies.
     """
     if isinstance(scans, str | bytes | Mapping) or not hasattr(scans, "__len__"):
         raise DataError(f"a {type(scans).__name__}, not a list of scans", hint="Give a list of (time, rois) arrays")
@@ -72,14 +81,24 @@ def as_series(scans: Any) -> list[NDArray[np.float32]]:
     if not len(scans):
         raise DataError("no scans", hint="Give a list of (time, rois) arrays")
     series: list[NDArray[np.float32]] = []
+    order = None if names is None else list(names)
     for i, scan in enumerate(scans):
         where = f"scan {i}"
+        if isinstance(scan, pd.DataFrame) and all(isinstance(name, str) for name in scan):
+            found = list(scan)
+            order = found if order is None else order
+            if sorted(found) != sorted(order) or len(set(found)) < len(found):
+                odd = next(iter(sorted(set(found) ^ set(order))), "one twice")
+                raise DataError(
+                    f"columns of other names than the first scan's or the model's, such as '{odd}'",
+                    where=where,
+                    hint="Give series of one atlas; arrays (scan.to_numpy()) are read by position",
+                )
+            scan = scan[order]
         try:
             masked = isinstance(scan, np.ma.MaskedArray)
             values = np.ma.filled(scan.astype(float), np.nan) if masked else np.asarray(scan)
-            if values.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
-                raise TypeError(f"{values.dtype} is not real")
-            values = values if values.dtype.kind in "fiu" else values.astype(float)
+            values = values if values.dtype.kind in "fiu" else _as_numbers(values)
         except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of torch that has a gradient
             raise DataError(f"not an array of numbers ({error})", where=where, hint="Give (time, rois)") from None
         if values.ndim != 2 or values.shape[1] < 1:
@@ -88,6 +107,11 @@ def as_series(scans: Any) -> list[NDArray[np.float32]]:
             )
         if len(values) < 2:
             raise DataError(f"{len(values)} time points", where=where, hint="Give (time, rois): rows are volumes")
+        if len(values) < shortest:
+            raise DataError(
+                f"scan {i} has {len(values)} volumes, but the model needs at least {shortest}",
+                hint="Leave such scans out, or train with a shorter window",
+            )
         with np.errstate(over="ignore"):  # a value beyond float32's range becomes infinite, and is refused below
             values = values.astype(np.float32)
         uncovered = np.isnan(values).all(axis=0)
@@ -99,7 +123,7 @@ def as_series(scans: Any) -> list[NDArray[np.float32]]:
                 where=where,
                 hint="Only whole ROIs may be NaN (not covered)",
             )
-        if (is_constant(np.where(uncovered, 0, values)) | uncovered).all():
+        if (is_constant(values) | uncovered).all():
             raise DataError("no ROI varies", where=where, hint="Give the BOLD series of a scan")
         if series and values.shape[1] != series[0].shape[1]:
             raise DataError(
@@ -107,58 +131,14 @@ def as_series(scans: Any) -> list[NDArray[np.float32]]:
                 hint="Give series of one atlas, (time, rois)",
             )
         series.append(zscore(values))
-    return series
+    return series, order
 
 
-def in_one_order(scans: Any, names: Sequence[str] | None = None) -> tuple[Any, list[str] | None]:
-    """Put the columns of DataFrames in one order, by their names.
-
-    Parameters
-    ----------
-    scans : sequence
-        DataFrames whose columns are names of ROIs are reordered; anything else is taken as it is.
-    names : sequence of str, optional
-        The order; default: that of the first DataFrame.
-
-    Returns
-    -------
-    scans : sequence
-    names : list of str or None
-        None: no scan names its columns.
-
-    Raises
-    ------
-    DataError
-        A scan has other names than the first, or one name twice.
-    """
-    order = None if names is None else list(names)
-    if not (isinstance(scans, list | tuple) or (isinstance(scans, np.ndarray) and scans.dtype.kind == "O")):
-        return scans, order
-    ordered = []
-    for i, scan in enumerate(scans):
-        if isinstance(scan, pd.DataFrame) and all(isinstance(name, str) for name in scan):
-            found = list(scan)
-            order = found if order is None else order
-            if sorted(found) != sorted(order) or len(set(found)) < len(found):
-                odd = next(iter(sorted(set(found) ^ set(order))), "one twice")
-                raise DataError(
-                    f"columns of other names than the first scan's or the model's, such as '{odd}'",
-                    where=f"scan {i}",
-                    hint="Give series of one atlas; arrays (scan.to_numpy()) are read by position",
-                )
-            scan = scan[order]
-        ordered.append(scan)
-    return ordered, order
-
-
-def require_length(shortest: int, series: Sequence[NDArray[np.floating]]) -> None:
-    """Refuse scans with fewer than `shortest` volumes, which the model cannot read (DataError)."""
-    for i, scan in enumerate(series):
-        if len(scan) < shortest:
-            raise DataError(
-                f"scan {i} has {len(scan)} volumes, but the model needs at least {shortest}",
-                hint="Leave such scans out, or train with a shorter window",
-            )
+def _as_numbers(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Convert to floating-point numbers (ValueError or TypeError if it cannot be done)."""
+    if values.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
+        raise TypeError(f"{values.dtype} is not real")
+    return values.astype(float)
 
 
 def scan_table(n: int, about: Any = None) -> pd.DataFrame:
@@ -231,8 +211,38 @@ def one_per_scan(values: Any, n: int, what: str) -> NDArray[Any]:
     return array
 
 
-def classes_of(labels: NDArray[Any]) -> NDArray[Any]:
-    """Return the classes, sorted; refuse those that cannot be learned or saved (DataError)."""
+def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | None]:
+    """Check the labels of scans.
+
+    Parameters
+    ----------
+    labels : (scans,) array
+    n : int
+        Number of scans.
+    numbers : bool
+        Whether they are numbers.
+
+    Returns
+    -------
+    labels : (scans,) array of numbers, or list of str
+        As they stand in a table of scans.
+    classes : (classes,) array or None
+        Sorted, of the type of the labels; None for numbers.
+
+    Raises
+    ------
+    DataError
+        One is missing, they are no numbers, or they are classes that cannot be learned or saved.
+    """
+    labels = one_per_scan(labels, n, "labels")
+    if numbers:
+        try:
+            values = _as_numbers(labels)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"labels are no numbers ({error})", hint="Use a classifier for classes") from None
+        if not np.isfinite(values).all():
+            raise DataError(f"label {int((~np.isfinite(values)).argmax())} is NaN or infinite", hint="Leave it out")
+        return values, None
     try:
         classes = np.unique(labels)
     except TypeError:
@@ -246,20 +256,7 @@ def classes_of(labels: NDArray[Any]) -> NDArray[Any]:
         raise DataError(f"Unknown label type: numbers such as {names[0]}", hint="Use a regressor, or give text")
     for name in names:
         require_plain(name, "labels")
-    return classes
-
-
-def numbers_of(labels: NDArray[Any]) -> NDArray[np.float64]:
-    """Return labels as numbers; refuse others (DataError)."""
-    try:
-        if labels.dtype.kind in "cmM":  # numpy would convert them, and lose what they mean
-            raise TypeError(f"{labels.dtype} is not real")
-        numbers = labels.astype(float)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"labels are no numbers ({error})", hint="Use a classifier for classes") from None
-    if not np.isfinite(numbers).all():
-        raise DataError(f"label {int((~np.isfinite(numbers)).argmax())} is NaN or infinite", hint="Leave it out")
-    return numbers
+    return [str(label) for label in labels], classes
 
 
 def roi_table(values: Sequence[int]) -> pd.DataFrame:

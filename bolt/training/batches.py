@@ -1,4 +1,9 @@
-"""A batch of training scans, its parts, and mixtures of its scans; and what a memory shortage is called."""
+"""A batch of training scans, its parts, mixtures of its scans and its seeds; and what a memory shortage is called.
+
+Seeds make a training independent of interruptions and of anything else in the process. The order and crops of an epoch
+are drawn from (seed, fold, epoch), dropout and all other draws of a step from (seed, fold, epoch, step), those that mix
+scans apart. So an interrupted training resumes exactly where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,8 +19,9 @@ from bolt.io.errors import MemoryShortage
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, SeriesModel
 from bolt.training.device import copied_to
-from bolt.training.seeding import Key, mixing_generator
 
+Key = tuple[int, int, int, int]
+"""Seed, fold, epoch and step."""
 Places = tuple[slice | Tensor, slice | Tensor]
 """Positions of some scans of a batch, on the host and on the device."""
 
@@ -41,6 +48,25 @@ class Batch(NamedTuple):
             None if self.other is None else self.other[on_device],
             self.share,
         )
+
+
+def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
+    """Seed torch's global state for the initial weights (epoch 0) or for one step (steps from 1)."""
+    number = int(np.random.SeedSequence([seed, fold, epoch, step]).generate_state(1)[0])
+    if torch.cuda.is_available():
+        torch.manual_seed(number)
+    else:  # without preparing devices that are not there, which takes a millisecond a step
+        torch.default_generator.manual_seed(number)
+
+
+def epoch_generator(seed: int, fold: int, epoch: int) -> torch.Generator:
+    """Return a generator for the order and the crops of one epoch."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]))
+
+
+def mixing_generator(seed: int, fold: int, epoch: int, step: int) -> np.random.Generator:
+    """Return a generator for the share and the partners with which the scans of one step are mixed."""
+    return np.random.default_rng([seed, fold, epoch, step, 1])  # without the 1, as for `seed_step`
 
 
 def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:

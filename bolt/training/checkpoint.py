@@ -6,8 +6,6 @@ Safetensors and JSON only, so that loading cannot run code.
 from __future__ import annotations
 
 import json
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from bolt.models.registry import create_model, with_covariates
 from bolt.training.outputs import checked_info, checked_weights
 
 RESUME = "resume.safetensors"
-SECONDS_BETWEEN_SAVES = 60.0  # what a kill costs at most, besides the epoch that it interrupts
 LAYERS = {"n_blocks", "n_layers"}
 """Settings of models that count layers."""
 
@@ -51,62 +48,24 @@ class Progress:
     average: dict[str, Tensor] = field(default_factory=dict)
 
 
-class ResumeFile:
-    """Everything that the next epoch of a training depends on, in one file that is replaced atomically.
+def save_resume(
+    folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer, progress: Progress
+) -> None:
+    """Write everything that the next epoch of a training depends on, in one file that is replaced atomically.
 
-    It is written once in `SECONDS_BETWEEN_SAVES`, by a thread, while the training goes on. Random states are not saved,
-    because every epoch starts from its own seed.
-
-    Parameters
-    ----------
-    folder : Path
-    fingerprint : str
-        Identifies settings and data.
+    Random states are not saved, because every epoch starts from its own seed. `fingerprint` identifies settings and
+    data.
     """
-
-    def __init__(self, folder: Path, fingerprint: str) -> None:
-        self.folder, self.fingerprint = folder, fingerprint
-        self._saved = time.monotonic()
-        self._thread = ThreadPoolExecutor(1)
-        self._writing: Future[None] | None = None
-
-    def save(self, net: SeriesModel, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Save the state after an epoch, if it is time to."""
-        if time.monotonic() - self._saved < SECONDS_BETWEEN_SAVES:
-            return
-        self._wait()
-        tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
-        for group in ("chosen", "average"):
-            tensors |= {f"{group}.{name}": value for name, value in getattr(progress, group).items()}
-        for index, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-        facts = {"fingerprint": self.fingerprint, "history": progress.history, "epoch": progress.epoch}
-        # copied into memory of their own on the CPU; in one piece by type, because a GPU waits for each copy
-        copies: dict[str, Tensor] = {}
-        for dtype in {value.dtype for value in tensors.values()}:
-            names = [name for name, value in tensors.items() if value.dtype == dtype]
-            parts = [tensors[name].detach().reshape(-1).to(tensors[names[0]].device) for name in names]
-            joined = torch.cat(parts).cpu().split([len(part) for part in parts])
-            copies |= {name: part.view(tensors[name].shape) for name, part in zip(names, joined, strict=True)}
-        self._writing = self._thread.submit(self._write, copies, json.dumps(facts))
-        self._saved = time.monotonic()
-
-    def close(self) -> None:
-        """Wait until the file is complete, and end the thread."""
-        try:
-            self._wait()
-        finally:
-            self._thread.shutdown()
-
-    def _wait(self) -> None:
-        """Raise what prevented the last file from being written."""
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
-
-    def _write(self, tensors: dict[str, Tensor], facts: str) -> None:
-        with atomic(self.folder / RESUME) as temporary:
-            save_file(tensors, temporary, metadata={"progress": facts})
+    tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
+    for group in ("chosen", "average"):
+        tensors |= {f"{group}.{name}": value for name, value in getattr(progress, group).items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    facts = {"fingerprint": fingerprint, "history": progress.history, "epoch": progress.epoch}
+    plain = torch.contiguous_format  # and none shares its memory with another
+    copies = {name: value.detach().cpu().clone(memory_format=plain) for name, value in tensors.items()}
+    with atomic(folder / RESUME) as temporary:
+        save_file(copies, temporary, metadata={"progress": json.dumps(facts)})
 
 
 def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer) -> Progress | None:

@@ -25,8 +25,8 @@ from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.registry import create_model, has_epochs, shortest_of
 from bolt.models.suitability import check_members
 from bolt.series.cache import SeriesCache
+from bolt.training import training_modules
 from bolt.training.features import Trained, class_target, load_trained, save_trained
-from bolt.training.modules import training_modules
 from bolt.training.outputs import Training, checked_info, fold_table, one_by_one, write_run
 
 if TYPE_CHECKING:

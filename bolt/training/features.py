@@ -37,8 +37,16 @@ from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity_of, connectivity_of_crops
-from bolt.training.outputs import Training, checked_info, checked_weights, fold_table, one_by_one, write_run
-from bolt.training.targets import Classes, fit_target
+from bolt.training.outputs import (
+    Classes,
+    Training,
+    checked_info,
+    checked_weights,
+    fit_target,
+    fold_table,
+    one_by_one,
+    write_run,
+)
 
 log = logging.getLogger(__name__)
 SITE_ARRAYS = ("scale", "offset", "effects")

@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,19 +25,21 @@ from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.training.batches import (
     Batch,
+    Key,
     Places,
+    epoch_generator,
     explain_shortage,
     learns_from_batches,
     mixed,
     needs_equal_lengths,
     restored,
+    seed_step,
 )
-from bolt.training.checkpoint import Progress, ResumeFile, load_resume
+from bolt.training.checkpoint import Progress, load_resume, save_resume
 from bolt.training.device import copied_to, has_tensor_float, tensor_float
+from bolt.training.outputs import Classes, Target
 from bolt.training.prediction import Scans, all_logits, forward
 from bolt.training.schedule import betas, learning_rate
-from bolt.training.seeding import Key, epoch_generator, seed_step
-from bolt.training.targets import Classes, Target
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ HISTORY = columns("training", "history")
 SMALLER_BATCH = (
     "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 )
+SECONDS_BETWEEN_SAVES = 60.0  # what a kill costs at most, besides the epoch that it interrupts
 LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's configuration"
 
 
@@ -143,18 +145,16 @@ class Fit:
             log.info("%s: resuming after epoch %d of %d", self.title, done, training.epochs)
             for row in progress.history:
                 self.watch(row)
-        with (
-            closing(ResumeFile(self.out, self.fingerprint)) as resume_file,
-            tqdm(
-                total=training.epochs * steps,
-                initial=done * steps,
-                desc=self.title,
-                unit="step",
-                position=self.position,
-                disable=self.position is None,
-                mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between updates; log files need few
-            ) as bar,
-        ):
+        saved = time.monotonic()
+        with tqdm(
+            total=training.epochs * steps,
+            initial=done * steps,
+            desc=self.title,
+            unit="step",
+            position=self.position,
+            disable=self.position is None,
+            mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between updates; log files need few
+        ) as bar:
             for epoch in range(done + 1, training.epochs + 1):
                 row = yield from self._epoch(optimizer, epoch, bar)
                 if self.validation is not None:
@@ -172,7 +172,9 @@ class Fit:
                     progress.chosen = {name: value.clone() for name, value in self.used.state_dict().items()}
                 progress.average = self.average.state_dict() if self.average else {}
                 write_table(pd.DataFrame(progress.history).astype({"epoch": int}), self.out / "history.tsv", HISTORY)
-                resume_file.save(self.net, optimizer, progress)
+                if time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
+                    save_resume(self.out, self.fingerprint, self.net, optimizer, progress)
+                    saved = time.monotonic()
                 self.watch(row)
                 bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
         if choose:

@@ -17,7 +17,7 @@ from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
 from bolt.series.cache import SeriesCache
 from bolt.training.batches import memory_owner
 from bolt.training.device import compute_exactly, copied_to
-from bolt.training.targets import stored_target
+from bolt.training.outputs import stored_target
 
 VOLUMES_AT_ONCE = 4096  # per batch of whole scans, which bounds the memory of prediction
 MATRICES_KEPT = 2**30  # bytes of connectivity matrices that are computed once for all epochs and folds
@@ -74,7 +74,7 @@ class Scans:
     covariates : ndarray, optional
         (scans, n) float32.
     truth : ndarray, optional
-        (scans,) labels, as encoded by `bolt.training.targets`.
+        (scans,) labels, as encoded by `bolt.training.outputs`.
 
     Attributes
     ----------

@@ -24,59 +24,19 @@ from bolt.models.base import SeriesModel
 from bolt.models.registry import create_model, with_covariates, with_facts
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
-from bolt.training.batches import explain_shortage
+from bolt.training.batches import explain_shortage, seed_step
 from bolt.training.checkpoint import RESUME, load_checkpoint, save_checkpoint
 from bolt.training.device import device_of
 from bolt.training.loop import Fit
-from bolt.training.outputs import Training, fold_table, write_run
+from bolt.training.outputs import Number, Training, fit_target, fold_table, write_run
 from bolt.training.prediction import Pool, Scans, all_logits, predict
-from bolt.training.seeding import seed_step
-from bolt.training.targets import Number, fit_target
 
-__all__ = ["Training", "load_checkpoint", "predict", "train_fold", "train_folds"]
+__all__ = ["Training", "load_checkpoint", "predict", "train_folds"]
 
 log = logging.getLogger(__name__)
 
 FREE_GPU = "Run fewer jobs at once on this GPU (--resources trainings=1), choose a smaller model, or set 'device: cpu'"
 Watching = Callable[[Training], AbstractContextManager[Callable[[dict[str, float]], None]]]
-
-
-def train_fold(
-    cache: Path, folds: Path, model: Model, dataset: Dataset, *, fold: int, seed: int, out: Path, **options: Any
-) -> None:
-    """Train a model on one fold and predict all of the fold's scans.
-
-    A training that was killed resumes after its last complete epoch when called again; on the CPU the weights are
-    bitwise identical to those of an uninterrupted training.
-
-    Parameters
-    ----------
-    cache : Path
-        Folder of the cache.
-    folds : Path
-        ``folds.tsv``.
-    model : Model
-    dataset : Dataset
-        Gives the classes and the crop length.
-    fold, seed : int
-    out : Path
-        The run's ``fold-<k>``; receives ``checkpoint.*``, ``config.yaml``, ``history.tsv``, ``predictions.tsv``,
-        ``exclusions.tsv`` (scans too short for the model) and, last, ``status.json``.
-    **options
-        device, threads, needs_test and progress of `train_folds`.
-
-    Raises
-    ------
-    DataError
-        A class without a training scan, no test scan, a series that is not finite.
-    ConfigError
-        An unknown model or setting; a crop that the model cannot read.
-    BoltError
-        The loss is not finite; names fold, epoch and step.
-    """
-    (error,) = train_folds(cache, folds, model, dataset, [Training(fold, seed, out)], **options)
-    if error is not None:
-        raise error
 
 
 def train_folds(
@@ -95,12 +55,12 @@ def train_folds(
     """Train several folds (or seeds) on one device in one process, by turns, one step at a time.
 
     The series are in memory once. On a GPU each training has its own stream, so that small models overlap. The results
-    are those of `train_fold`, on the CPU bitwise.
+    are those of a training alone, on the CPU bitwise.
 
     Parameters
     ----------
     cache, folds, model, dataset
-        As in `train_fold`.
+        As in `bolt.training.trainers.train_fold`.
     trainings : sequence of Training
         Each with its own folder.
     device : {"auto", "cpu", "cuda"}
@@ -121,7 +81,7 @@ def train_folds(
     Raises
     ------
     ConfigError
-        As in `train_fold`; ends all trainings, because it concerns all.
+        An unknown model or setting, or a crop that the model cannot read; ends all trainings, because it concerns all.
     """
     torch_device = device_of(device, threads)
     with explain_shortage("the series", FREE_GPU):
@@ -194,7 +154,7 @@ def prepare(
     Raises
     ------
     DataError, ConfigError
-        As in `train_fold`.
+        As in `bolt.training.trainers.train_fold`.
     """
     fold, seed, out = training
     out.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,36 @@ def train_folds(
 def train_fold(
     cache: Path, folds: Path, model: Model, dataset: Dataset, *, fold: int, seed: int, out: Path, **options: Any
 ) -> None:
-    """Train a model on one fold, and raise its error: parameters as in `bolt.training.runner.train_fold`."""
+    """Train a model on one fold and predict all of the fold's scans.
+
+    A training that was killed resumes after its last complete epoch when called again; on the CPU the weights are
+    bitwise identical to those of an uninterrupted training.
+
+    Parameters
+    ----------
+    cache : Path
+        Folder of the cache.
+    folds : Path
+        ``folds.tsv``.
+    model : Model
+    dataset : Dataset
+        Gives the classes and the crop length.
+    fold, seed : int
+    out : Path
+        The run's ``fold-<k>``; receives ``checkpoint.*``, ``config.yaml``, ``history.tsv`` (of networks),
+        ``predictions.tsv``, ``exclusions.tsv`` (scans too short for the model) and, last, ``status.json``.
+    **options
+        device, threads, needs_test, progress and watching of `bolt.training.runner.train_folds`.
+
+    Raises
+    ------
+    DataError
+        A class without a training scan, no test scan, a series that is not finite.
+    ConfigError
+        An unknown model or setting; a crop that the model cannot read.
+    BoltError
+        The loss is not finite; names fold, epoch and step.
+    """
     (error,) = train_folds(cache, folds, model, dataset, [Training(fold, seed, out)], **options)
     if error is not None:
         raise error

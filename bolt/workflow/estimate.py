@@ -11,17 +11,18 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from bolt.config import EXPLAINING, load_costs, load_space
 from bolt.config.layout import ModelRun, folder_of
 from bolt.datasets import source_of
-from bolt.io.errors import ConfigError, DataError
+from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_text
 from bolt.io.resource_errors import free_bytes, gigabytes, require_space
 from bolt.io.volumes import check_image
 from bolt.jobs.ledger import read_benchmark
 from bolt.models.registry import fitted_at_once
-from bolt.training.tuning.space import spans_of
+from bolt.training.space import spans_of
 from bolt.workflow.lock import LOOKING
 from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
@@ -145,11 +146,15 @@ def _joined(runs: Sequence[ModelRun], more: Sequence[ModelRun]) -> list[ModelRun
     return list(dict.fromkeys([*runs, *more]))
 
 
+def listed_scans(run: Run) -> pd.DataFrame | None:
+    """Return the usable scans as they were listed before the run, or else by its index; None before both."""
+    return run.scans if run.planned is None and run.layout.scans.is_file() else run.planned
+
+
 def known_scans(run: Run) -> list[tuple[str, str]]:
     """Return kind and anatomical folder of every scan; before the index exists, images are counted by their names."""
-    if run.planned is not None or run.layout.scans.is_file():
-        known = run.scans if run.planned is None else run.planned
-        return [(scan.kind, folder_of(str(scan.t1w))) for scan in known.itertuples()]
+    if (scans := listed_scans(run)) is not None:
+        return [(scan.kind, folder_of(str(scan.t1w))) for scan in scans.itertuples()]
     dataset = run.dataset
     if dataset.source == "phantom" and dataset.simulate is not None:
         return [("raw", str(i)) for i in range(dataset.simulate.n_subjects)]
@@ -285,14 +290,23 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
 
 
 def volumes_to_do(run: Run) -> list[int]:
-    """Return the volumes of every raw scan not preprocessed yet; before the index exists, those that headers state."""
-    dataset = run.dataset
-    if run.layout.scans.is_file():
-        scans = [scan for scan in run.scans.itertuples() if scan.kind == "raw"]
-        return [int(s.n_volumes) for s in scans if not _is_done(run, str(s.scan_id))]
+    """Return the volumes of every raw scan not preprocessed yet; before scans are listed, those that headers state.
+
+    A scan is done where there is what the run wants of it: the kept image, or else the series of the run's variant. Its
+    own status shows neither: both output spaces share it, and it stays when the image is deleted.
+    """
+    dataset, volumes = run.dataset, []
+    if (scans := listed_scans(run)) is not None:
+        for scan in scans[scans["kind"] == "raw"].itertuples():
+            bold, status = run.layout.bold(str(scan.scan_id)), run.layout.series_status(str(scan.scan_id))
+            if run.config.preprocess.keep_bold and not run.layout.native:
+                done = bold.is_file() and bold.stat().st_size > 0  # a scan that failed leaves it empty
+            else:
+                done = status.is_file() and read_json(status)["state"] == "ok"
+            volumes += [] if done else [int(scan.n_volumes)]
+        return volumes
     if dataset.source == "phantom" and dataset.simulate is not None:
         return [max(dataset.simulate.n_volumes)] * dataset.simulate.n_subjects
-    volumes = []
     for path in sorted(dataset.path.glob("sub-*/**/func/*_bold.nii*")) if dataset.source == "bids" else ():
         with suppress(DataError):  # the index will report it
             shape = check_image(path).shape
@@ -300,19 +314,8 @@ def volumes_to_do(run: Run) -> list[int]:
     return volumes
 
 
-def _is_done(run: Run, scan_id: str) -> bool:
-    """Return whether a scan has what the run wants of it: the kept image, or else the series of the run's variant.
-
-    The scan's own status shows neither: both output spaces share it, and it stays when the image is deleted.
-    """
-    bold, status = run.layout.bold(scan_id), run.layout.series_status(scan_id)
-    if run.config.preprocess.keep_bold and not run.layout.native:
-        return bold.is_file() and bold.stat().st_size > 0  # a scan that failed leaves it empty
-    return status.is_file() and bool(read_json(status)["state"] == "ok")
-
-
 def check_preprocessing_space(run: Run, arguments: list[str], jobs: int) -> None:
-    """Refuse a run whose preprocessing the disk cannot hold; in a dry run, warn.
+    """Refuse a run whose preprocessing the disk cannot hold; a dry run says what is needed.
 
     Parameters
     ----------
@@ -321,19 +324,17 @@ def check_preprocessing_space(run: Run, arguments: list[str], jobs: int) -> None
         Of the `snakemake` command.
     jobs : int
         At once.
+
+    Raises
+    ------
+    ConfigError
+        States how much is needed, and where.
     """
     needed = preprocessing_peak(run, jobs) if WORKLESS.isdisjoint(arguments) else 0.0
     if not needed:
         return
     what = f"preprocessing with {jobs} job{'s' if jobs > 1 else ''} at once"
-    try:
-        require_space(run.layout.derivatives, needed, what, "results")
-    except ConfigError as error:
-        if not is_dry_run(arguments):
-            sys.tracebacklimit = 0
-            raise SystemExit(f"bolt: {error}") from None
-        print(f"Warning: {error}", file=sys.stderr)
-        return
+    require_space(run.layout.derivatives, needed, what, "results")
     if is_dry_run(arguments):
         free = gigabytes(free_bytes(run.layout.derivatives))
         print(f"Disk: {what} needs up to {gigabytes(needed)}; {free} are free.", file=sys.stderr)

@@ -17,7 +17,7 @@ from bolt.cohort.exclusions import refuse_bad_scans
 from bolt.config import ROOT, Model
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
-from bolt.datasets import TEXT_COLUMNS, source_of
+from bolt.datasets import TEXT_COLUMNS
 from bolt.experiments.entries import experiment_models
 from bolt.io.errors import DataError
 from bolt.io.files import WRITTEN, atomic, read_table, write_json
@@ -42,6 +42,42 @@ def chosen_config(given: Path | None) -> Path:
     return given or (CONFIG if CONFIG.is_file() else ROOT / CONFIG)
 
 
+class Files:
+    """The files that a rule declares as its inputs, or as its outputs, by their names there.
+
+    Parameters
+    ----------
+    kind : str
+        ``input`` or ``output``.
+    given : sequence of tuple
+        Names and paths; those of a list have one name.
+    """
+
+    def __init__(self, kind: str, given: Sequence[tuple[str, Path]]) -> None:
+        self._kind, self._given = kind, given
+
+    def all(self, *names: str) -> list[Path]:
+        """Return the files of one or more lists, which may be empty; without names, all files."""
+        return [path for name, path in self._given if name in names or not names]
+
+    def get(self, name: str) -> Path | None:
+        """Return a file that only some jobs have."""
+        return next(iter(self.all(name)), None)
+
+    def some(self, name: str) -> list[Path]:
+        """Return the files of a list that is never empty."""
+        paths = self.all(name)
+        if not paths:
+            what = f"the file '{name}' is needed, and --{self._kind} does not name it"
+            hint = f"Add '--{self._kind} {name}=FILE'. Snakemake prints the whole command of a job with its option -p"
+            raise DataError(what, hint=hint)
+        return paths
+
+    def __getattr__(self, name: str) -> Path:
+        """Return a file."""
+        return self.some(name)[0]
+
+
 class Job:
     """What the function of a stage is given.
 
@@ -49,21 +85,29 @@ class Job:
     ----------
     options : Namespace
         Options of the command; `stage` is the name of its stage.
+
+    Attributes
+    ----------
+    input, output : Files
+        What the job reads and writes, as its rule declares it.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         WRITTEN.clear()  # what an earlier job of this process wrote is not this one's
         file = chosen_config(options.config)
         folder = folder_of_run(file)
+        files = {kind: getattr(options, kind, None) or [] for kind in ("input", "output")}
         if folder != Path.cwd():  # go where the relative paths of the configuration begin; those of options begin here
             file = file.absolute()
             for name, value in vars(options).items():
                 if isinstance(value, Path):
                     setattr(options, name, value.absolute())
+            files = {kind: [(name, path.absolute()) for name, path in given] for kind, given in files.items()}
             os.chdir(folder)
+        self.input, self.output = Files("input", files["input"]), Files("output", files["output"])
         self.options, self.config_file = options, file
         self.config = configuration.load_config(self.config_file)
-        self.dataset = configuration.load_dataset(getattr(options, "dataset", None) or self.config.dataset)
+        self.dataset = configuration.load_dataset(self.config.dataset)
         self.study = Study(self.config, self.dataset)
         self.layout = self.study.layout
 
@@ -134,36 +178,37 @@ class Job:
         )
 
     def series_cache(self) -> SeriesCache:
-        """Open the series that the run of a model reads."""
+        """Open the series that a model reads: the input `cache` is the manifest of their cache."""
         from bolt.series.cache import SeriesCache
 
-        return SeriesCache(self.run.cache)
-
-    def download_status(self, scan_id: str) -> Path:
-        """Return the status file of a scan's download."""
-        folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
-        return folder / scan_id / "status.json"
+        return SeriesCache(self.input.cache.parent)
 
     # ---- how a job ends ------------------------------------------------------------------------
-    def outcome(self, status: Path, inputs: Inputs, output: Path | None = None, **facts: Any) -> Outcome:
-        """Return the guard of a job of one scan or fold.
+    def outcome(
+        self, inputs: Inputs, status: Path | None = None, upstream: Path | None = None, **facts: Any
+    ) -> Outcome:
+        """Return the guard of a job of one scan or fold; if that fails, the outputs beside its status are left empty.
 
         Parameters
         ----------
-        status : Path
-            Its status file.
         inputs : sequence of Path
             What its provenance hashes.
-        output : Path, optional
-            An output of its rule, where the status is none.
+        status : Path, optional
+            Its status file; by default the output of that name.
+        upstream : Path, optional
+            The status file of the job on whose success it depends.
         **facts
             What its provenance holds besides, such as seeds.
         """
+        status, outputs = status or self.output.status, self.output.all()
         outcome = Outcome(self.stage, status, self.options.attempt)
         outcome.limits = limits(self.options.limits)
         outcome.inputs = [self.config_file, *inputs]
         outcome.facts = facts
-        outcome.command = repeat_command(output or status, self.layout.config)
+        if upstream is not None:
+            outcome.depends_on(upstream)
+        outcome.empty = [file for file in outputs if file.parent == status.parent and file != status]
+        outcome.command = repeat_command(status if status in outputs else self.output.index, self.layout.config)
         return outcome
 
     def note(self, result: Path, inputs: Inputs, **facts: Any) -> None:
@@ -171,7 +216,7 @@ class Job:
         place = result if result.name.endswith("provenance.json") else provenance_path(result)
         write_json(provenance([self.config_file, *inputs], place=place, stage=self.stage, **facts), place)
 
-    def of_folds(self, done: Sequence[object], outputs: Sequence[Path], work: Callable[[], None]) -> None:
+    def of_folds(self, done: Sequence[object], work: Callable[[], None]) -> None:
         """Work on the folds of a run that have what is needed; where none has, leave the outputs empty.
 
         A run that failed as a whole so keeps no other run from the report; the status files of its folds say why.
@@ -180,7 +225,7 @@ class Job:
             work()
             return
         log.warning("nothing to do: no fold of this run finished; see the status.json of its folds")
-        for output in outputs:
+        for output in self.output.all():
             with atomic(output) as temporary:
                 temporary.touch()
 
@@ -192,6 +237,7 @@ class Job:
         refuse_bad_scans(excluded, self.layout.bad_scans, refuse=self.config.bad_scans == "refuse")
 
     def importance_files(self, folds: Sequence[int]) -> Inputs:
-        """Return the inputs of stages that read the importance weights of a run."""
-        files = [self.run.fold(fold) / f"importance.{kind}" for fold in folds for kind in ("npy", "tsv")]
-        return [self.run.cache / "manifest.json", files]
+        """Return the inputs of stages that read the importance weights of some folds of a run."""
+        given = zip(self.folds, self.input.some("importance"), strict=True)
+        files = [index.with_suffix(suffix) for fold, index in given if fold in folds for suffix in (".npy", ".tsv")]
+        return [self.input.cache, files]

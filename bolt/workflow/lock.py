@@ -18,9 +18,8 @@ import platform
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from bolt.io.errors import ConfigError
 from bolt.io.files import is_alive
@@ -46,32 +45,17 @@ FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _held: dict[Path, IO[str]] = {}
 
 
-@dataclass(frozen=True)
-class Owner:
-    """Who works in a folder."""
+OWNER = "{user} on {host} (process {pid}, since {since}, started in {folder})"
 
-    user: str
-    host: str
-    pid: int
-    since: str
-    folder: str
 
-    @classmethod
-    def myself(cls) -> Owner:
-        """Return this process as an owner."""
-        try:
-            user = getpass.getuser()
-        except (KeyError, OSError):  # a user without a name, as in containers
-            user = str(os.getuid())
-        return cls(user, platform.node(), os.getpid(), time.strftime("%Y-%m-%d %H:%M:%S %z"), os.getcwd())
-
-    @property
-    def is_here(self) -> bool:
-        """Return whether the owner is on this host."""
-        return self.host == platform.node()
-
-    def __str__(self) -> str:
-        return f"{self.user} on {self.host} (process {self.pid}, since {self.since}, started in {self.folder})"
+def myself() -> dict[str, Any]:
+    """Return who works here, as it is noted in a folder."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        user = str(os.getuid())
+    since = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    return {"user": user, "host": platform.node(), "pid": os.getpid(), "since": since, "folder": os.getcwd()}
 
 
 def changes_nothing(arguments: list[str]) -> bool:
@@ -133,15 +117,24 @@ def _hold_one(folder: Path, *, shared: bool) -> None:
         return
     owner = _read(file)
     # on this host the kernel knows whether a noted run has ended; about others nobody can be sure
-    is_over = owner is not None and owner.is_here and (locked or not is_alive(owner.pid))
+    is_here = owner is not None and owner["host"] == platform.node()
+    is_over = owner is not None and is_here and (locked or not is_alive(owner["pid"]))
     if locked is None or (owner and not is_over):
         file.close()
-        what = f"another run is active here{f': {owner}' if owner else '; it has just begun'}"
-        raise ConfigError(what, where=folder, hint=_remedy(owner, path, locked))
+        if owner is None or is_here:
+            stop = f", or stop it (Ctrl-C where it runs, or 'kill {owner['pid']}')" if owner else ""
+            hint = f"Wait until it has ended{stop}. A dry run (-n) is possible meanwhile"
+        elif locked is None:
+            hint = f"Wait until it has ended, or stop it ('kill {owner['pid']}' on {owner['host']})"
+        else:
+            look = f"'ssh {owner['host']} ps -p {owner['pid']}'"
+            hint = f"Wait until it has ended. If that host was switched off, or {look} finds nothing, delete {path}"
+        who = f": {OWNER.format(**owner)}" if owner else "; it has just begun"
+        raise ConfigError(f"another run is active here{who}", where=folder, hint=hint)
     if owner:
-        print(f"bolt: {folder}: resuming after an interrupted run: {owner}", file=sys.stderr)
+        print(f"bolt: {folder}: resuming after an interrupted run: {OWNER.format(**owner)}", file=sys.stderr)
     file.truncate(0)
-    file.write(json.dumps(asdict(Owner.myself())) + "\n")
+    file.write(json.dumps(myself()) + "\n")
     file.flush()
     _held[path] = file
     atexit.register(_release, path, os.getpid())
@@ -168,23 +161,15 @@ def _same(file: IO[str], path: Path) -> bool:
         return False
 
 
-def _read(file: IO[str]) -> Owner | None:
+def _read(file: IO[str]) -> dict[str, Any] | None:
     """Return the owner noted in a file; None if there is none, or a kill cut the note short."""
     file.seek(0)
     try:
-        return Owner(**json.loads(file.read()))
-    except (ValueError, TypeError):
+        owner: dict[str, Any] = json.loads(file.read())
+        OWNER.format(**owner)
+    except (ValueError, TypeError, KeyError):
         return None
-
-
-def _remedy(owner: Owner | None, path: Path, locked: bool | None) -> str:
-    if owner is None or owner.is_here:
-        stop = f", or stop it (Ctrl-C where it runs, or 'kill {owner.pid}')" if owner else ""
-        return f"Wait until it has ended{stop}. A dry run (-n) is possible meanwhile"
-    if locked is None:
-        return f"Wait until it has ended, or stop it ('kill {owner.pid}' on {owner.host})"
-    look = f"'ssh {owner.host} ps -p {owner.pid}'"
-    return f"Wait until it has ended. If that host was switched off, or {look} finds nothing, delete {path}"
+    return owner
 
 
 def _release(path: Path, pid: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from bolt.io.errors import FINAL, without_credentials
 from bolt.workflow.stages import STAGES
@@ -39,14 +39,6 @@ COSTLESS = 1.0
 """Seconds of a job of unknown cost."""
 ENOUGH = 0.02
 """Share of the expected work that must be done before the time left is told from it."""
-
-
-class Started(NamedTuple):
-    """A job that was started or submitted: its rule, what it works on, and the status files it writes."""
-
-    rule: str
-    name: str = ""
-    statuses: tuple[str, ...] = ()
 
 
 @dataclass
@@ -103,7 +95,7 @@ class Progress(logging.Handler):
         self.totals: Mapping[str, int] = {}
         self.n_planned = -1
         self.stages: dict[str, StageProgress] = {}
-        self.jobs: dict[int, Started] = {}
+        self.jobs: dict[int, tuple[str, str, list[Path]]] = {}  # rule, what it works on, and its status files
         self.attempts: Counter[int] = Counter()
         self.failed: list[str] = []
         self.begun = clock()
@@ -132,8 +124,8 @@ class Progress(logging.Handler):
             return  # a target, which has no work
         rule = str(record.rule_name)
         names = dict.fromkeys(str(value) for value in record.wildcards.values())
-        statuses = tuple(path for path in record.output if path.endswith("status.json"))
-        self.jobs[record.jobid] = Started(rule, " ".join(names), statuses)
+        statuses = [Path(path) for path in record.output if path.endswith("status.json")]
+        self.jobs[record.jobid] = rule, " ".join(names), statuses
         if rule not in self.totals:
             self.totals = self.counts()
         if rule not in self.stages:
@@ -148,36 +140,36 @@ class Progress(logging.Handler):
             self.totals, self.n_planned = self.counts(), record.total
 
     def _on_job_finished(self, record: Any) -> None:
-        job = self.jobs.pop(record.job_id, None)
-        if job is None:  # nothing was said of its start, as with SLURM: its rule alone is known
+        rule, name, statuses = self.jobs.pop(record.job_id, ("", "", []))
+        if not rule:  # nothing was said of its start, as with SLURM: its rule alone is known
             named = re.search(r"\(Rule: (\w+)\)", record.getMessage())
             if not named or named[1] not in self.totals:
                 return  # a target
-            job = Started(named[1])
-        for path in map(Path, job.statuses):  # a scan or fold may have failed although its job ended well
+            rule = named[1]
+        for path in statuses:  # a scan or fold may have failed although its job ended well
             status: Any = None
             with suppress(OSError, ValueError):
                 status = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(status, dict) and status.get("state") == "failed":
                 stage = STAGES.get(str(status.get("stage")))
-                if stage is None or job.rule in stage.rules:  # else it failed in an earlier stage
-                    self.failed.append(f"{job.rule} {job.name}")
+                if stage is None or rule in stage.rules:  # else it failed in an earlier stage
+                    self.failed.append(f"{rule} {name}")
                     reason = status.get("reason", "")
                     self._write(f"{_now()}  {self.failed[-1]}: failed: {reason}\n  its status: {path}")
-        stage_progress = self.stages.setdefault(job.rule, StageProgress(self.begun))
+        stage_progress = self.stages.setdefault(rule, StageProgress(self.begun))
         stage_progress.done += 1
-        is_over = stage_progress.done == self.totals.get(job.rule, 0)
+        is_over = stage_progress.done == self.totals.get(rule, 0)
         since = self.clock() - max(stage_progress.written, stage_progress.begun)
         if is_over or (not self.live and since >= INTERVAL):
-            self._write_stage(job.rule)
-        self._draw(job.rule)
+            self._write_stage(rule)
+        self._draw(rule)
 
     def _on_job_error(self, record: Any) -> None:
         """Show at once which job failed, where its log is, and how that ends."""
         if not record.shellcmd:
             return
-        job = self.jobs.get(record.jobid) or Started(str(record.rule_name))
-        name = f"{job.rule} {job.name}".strip()
+        rule, works_on, _ = self.jobs.get(record.jobid, (str(record.rule_name), "", []))
+        name = f"{rule} {works_on}".strip()
         self.attempts[record.jobid] += 1
         is_final = any(FINAL in _tail(Path(path), 1) for path in record.log or ())
         if is_final:

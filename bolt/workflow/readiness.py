@@ -6,12 +6,11 @@ import os
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import pandas as pd
+from jinja2 import Template
 
 from bolt.atlases.description import FETCH, atlas_folder, describe_atlas, find_image, verify_image
 from bolt.datasets.institutions import similar_sites_note
@@ -20,7 +19,7 @@ from bolt.io.errors import BoltError, ConfigError, shorten_list
 from bolt.io.files import read_yaml
 from bolt.io.packages import refuse_other_versions
 from bolt.io.places import folder_of_run, snakemake_command
-from bolt.io.resource_errors import free_bytes, gigabytes, require_space
+from bolt.io.resource_errors import free_bytes, gigabytes
 from bolt.preprocess.templates import PHANTOM_SPACE
 from bolt.workflow.checks import carried_atlases
 from bolt.workflow.estimate import estimate, known_scans, preprocessing_peak
@@ -29,6 +28,7 @@ from bolt.workflow.run import Run
 from bolt.workflow.stages.dataset import can_be_listed, list_scans
 from bolt.workflow.start import checks, read_run
 
+TEMPLATE = Path(__file__).with_name("templates") / "check.txt"
 WIDTH = 110
 SHOWN = 8
 """Classes and sites that are listed; of more, the number."""
@@ -43,8 +43,6 @@ SOURCES = {
     "abide": "ABIDE-I, downloaded by the run",
     "hcp": "HCP",
 }
-CONFOUNDS = ("age", "sex", "site")
-"""Confounds that the dataset's file names; motion and families are known in other ways."""
 DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Devices of a GPU's driver: without any, torch need not be imported to learn that there is no GPU."""
 
@@ -113,169 +111,123 @@ class Readiness(NamedTuple):
 
 def readiness(run: Run) -> Readiness:
     """Return what a run would find; nothing is written, downloaded or computed."""
-    ready = Readiness([], [])
-    for refuse in (refuse_other_versions, *checks(run)):
+    problems: Problems = []
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for refuse in (refuse_other_versions, *checks(run, cores, [])):
         try:
             refuse()
         except BoltError as error:
-            ready.problems.append(error)
-    for part in (_data, _models, _atlases, _templates, _resources):
+            problems.append(error)
+    found: dict[str, Any] = {"atlases": {}, "notes": [], "cores": cores}
+    for look in (_look_at_data, _look_at_atlases, _look_at_template, _look_at_machine):
         try:
-            for fact in part(run, ready.problems):  # one by one, so that those before an error are kept
-                ready.facts.append(fact)
+            look(run, found, problems)
         except BoltError as error:
-            if not ready.problems:  # else it follows from one of them
-                ready.problems.append(error)
-    return ready
+            if not problems:  # else it follows from one of them
+                problems.append(error)
+    explained = [len(run.folds_of(name)) for name in run.models if run.explained(name)]
+    found |= {"run": run, "config": run.config, "dataset": run.dataset, "sources": SOURCES, "shown": SHOWN}
+    found |= {"most_reasons": MOST_REASONS, "fewest_folds": FEWEST_FOLDS}
+    found["few_folds"] = explained and min(explained) < FEWEST_FOLDS
+    screen = Template(TEMPLATE.read_text(encoding="utf-8")).render(found)
+    lines = [line.split(" | ", 1) for line in screen.splitlines() if line.strip()]
+    return Readiness([(name, text) for name, text in lines], problems)
 
 
-# ---- data ------------------------------------------------------------------------------------------
-def _data(run: Run, problems: Problems) -> Iterator[tuple[str, str]]:
-    dataset = run.dataset
-    yield "dataset", f"{dataset.name}: {SOURCES[dataset.source]}{'' if dataset.downloaded else f' in {dataset.where}'}"
-    people = None
-    if can_be_listed(run.study):
-        if run.tables_of_index:
-            yield "table", str(run.subjects_table)
+def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:
+    dataset, people = run.dataset, None
+    found["listable"] = can_be_listed(run.study)
+    if found["listable"]:
         learns = run.learns and not problems  # one of which may be that too few can be used to learn from
         scans = list_scans(run.study, learns=learns, minimum_volumes=run.minimum_volumes())
-        unused = scans[scans.exclude_reason.notna()]
+        unused = scans[scans.exclude_reason.notna()].groupby("exclude_reason", sort=False)
         run.planned = scans[scans.exclude_reason.isna()]
         people = run.planned.drop_duplicates("subject").reset_index(drop=True)
-        yield "scans", f"{len(run.planned)} of {len(scans)}, of {len(people)} of {scans.subject.nunique()} subjects"
-        for place, (reason, group) in enumerate(unused.groupby("exclude_reason", sort=False)):
-            if place == MOST_REASONS:
-                yield "not used", f"… and {len(unused)} in all; a run lists them in scans.tsv"
-                break
-            yield "not used", f"{shorten_list(group.scan_id.tolist(), SHOWN)}: {reason}"
-        if len(run.planned) and dataset.ready_series and (unknown := int(run.planned["tr"].isna().sum())):
-            what = "frequencies and times in seconds are left out, and bolt predict compares no repetition times"
-            yield "note", f"TR unknown of {unknown} scans (column 'tr' of the table, or 'tr' of the dataset): {what}"
+        found["unused"] = [
+            (" ".join(str(reason).split()), shorten_list(group.scan_id.tolist(), SHOWN)) for reason, group in unused
+        ]
+        found["unknown_tr"] = dataset.ready_series and int(run.planned["tr"].isna().sum())
+        found["scans"] = scans
     n_scans = len(known_scans(run))
     if people is None:
         how = {"phantom": "to be simulated", "hcp": "by file names"}.get(dataset.source, "")
-        how = "to be downloaded" if dataset.downloaded else how
+        found["how"] = "to be downloaded" if dataset.downloaded else how
         if run.layout.scans.is_file():
-            people, how = run.scans.drop_duplicates("subject").reset_index(drop=True), f"listed in {run.layout.scans}"
-        yield "scans", f"{n_scans} ({how})" if n_scans else "none found"
+            people, found["how"] = run.scans.drop_duplicates("subject"), f"listed in {run.layout.scans}"
     if n_scans == 0 and not problems:
         hint = "Check 'path' and the filters of the dataset's file"
         problems.append(ConfigError("no scans found", where=dataset.where, hint=hint))
-    yield "classes" if dataset.classes else "label", _label(run, people)
-    if dataset.site is not None or people is not None:
-        sites = pd.Series() if people is None else people["site"].dropna().value_counts()
-        listed = ", ".join(f"{name} {n}" for name, n in list(sites.items())[:SHOWN])
-        found = (
-            f"{len(sites)}: {listed}{', …' if len(sites) > SHOWN else ''}" if len(sites) else f"column {dataset.site}"
-        )
-        yield "sites", "one, or not given ('site' in the dataset's file)" if dataset.site is None else found
-    if people is not None and run.config.folds.scheme == "leave-site-out":
-        note = similar_sites_note(people["site"], dataset.institutions)
-        yield from [("note", note)] if note else []
-    known = [name for name in CONFOUNDS if getattr(dataset, name) is not None]
-    missing = [name for name in CONFOUNDS if name not in known]
+    labels = None if people is None or people["label"].isna().all() else people["label"]
+    sites = [] if people is None else [f"{name} {n}" for name, n in people["site"].value_counts().items()]
     measured = people is not None and "mean_fd" in people and people["mean_fd"].notna().any()
-    has_motion = measured or not dataset.ready_series or dataset.source == "abide"
-    (known if has_motion else missing).append("motion")
-    (known if dataset.group is not None else missing).append("family")
-    yield "confounds", (", ".join(known) or "none known") + (f"; not given: {', '.join(missing)}" if missing else "")
+    given = {name: getattr(dataset, name) is not None for name in ("age", "sex", "site")}
+    given["motion"] = measured or not dataset.ready_series or dataset.source == "abide"
+    given["family"] = dataset.group is not None
+    found |= {
+        "n_scans": n_scans,
+        "people": people,
+        "labels": labels,
+        "sites": sites if dataset.site is not None else [],
+        "known": [name for name, is_known in given.items() if is_known],
+        "missing": [name for name, is_known in given.items() if not is_known],
+    }
+    if people is not None and run.config.folds.scheme == "leave-site-out":
+        found["alike"] = similar_sites_note(people["site"], dataset.institutions)
 
 
-def _label(run: Run, people: pd.DataFrame | None) -> str:
-    dataset = run.dataset
-    if dataset.label is None:
-        return "none: the run ends with ROI series"
-    source = f"(column {dataset.label})"
-    if people is None or people["label"].isna().all():
-        return f"{', '.join(dataset.classes or ['a number'])} {source}"
-    if dataset.classes is None:
-        return f"a number, known of {people['label'].notna().sum()} subjects {source}"
-    counts = people["label"].value_counts()
-    positive = f"; positive: {dataset.classes[-1]}" if len(dataset.classes) == 2 else ""
-    return f"{', '.join(f'{name} {counts.get(name, 0)}' for name in dataset.classes)} {source}{positive}"
-
-
-# ---- models, atlases, templates --------------------------------------------------------------------
-def _models(run: Run, problems: Problems) -> Iterator[tuple[str, str]]:
-    if not run.learns:
-        return
-    n_atlases, n_seeds = len(run.config.atlases), len(run.config.seeds)
-    times = f"{n_atlases} atlas{'es' * (n_atlases > 1)}, {n_seeds} seed{'s' * (n_seeds > 1)}"
-    for name, model in run.models.items():
-        folds = len(run.folds_of(name))
-        yield "model", f"{model.name}: {folds * n_atlases * n_seeds} trainings ({folds} folds, {times})"
-    explained = [len(run.folds_of(name)) for name in run.models if run.explained(name)]
-    if explained and min(explained) < FEWEST_FOLDS:
-        what = "two checks of the explanation and the tests of models over folds"
-        yield "note", f"{what} need {FEWEST_FOLDS} folds ('folds: outer', --folds {FEWEST_FOLDS})"
-
-
-def _atlases(run: Run, problems: Problems) -> Iterator[tuple[str, str]]:
-    """Describe every atlas; a missing image keeps a run from starting, unless the ROI series are ready."""
+def _look_at_atlases(run: Run, found: dict[str, Any], problems: Problems) -> None:
+    """Look for atlases; a missing image keeps a run from starting, unless the ROI series are ready."""
     paths, space = run.config.paths, run.study.space
     for name, place in run.config.atlas_places.items():
         about = describe_atlas(place)
         if about.kind == "spheres":
-            yield "atlas", f"{name}: drawn from coordinates"
+            found["atlases"][name] = "drawn from coordinates"
             continue
         try:
             image = find_image(about, atlas_folder(place), paths.atlas_dir, paths.templateflow_home, space)
             verify_image(about, image, space)
-            yield "atlas", f"{name}: {image}"
+            found["atlases"][name] = image
         except BoltError as error:
             if run.dataset.ready_series:
-                yield "atlas", f"{name}: no image, without which there are no maps on the brain (see `bolt atlases`)"
+                found["atlases"][name] = "no image, without which there are no maps on the brain (see `bolt atlases`)"
             else:
-                yield "atlas", f"{name}: missing"
+                found["atlases"][name] = "missing"
                 problems.append(error)
-    for note in (*run.notes, *carried_atlases(run.study)):
-        yield "note", note.removeprefix("Note: ")
+    found["notes"] = [note.removeprefix("Note: ") for note in (*run.notes, *carried_atlases(run.study))]
 
 
-def _templates(run: Run, problems: Problems) -> Iterator[tuple[str, str]]:
-    """Say whether the template has to be fetched, by names alone: TemplateFlow takes seconds to import."""
-    if run.dataset.source not in ("bids", "phantom"):
-        return
+def _look_at_template(run: Run, found: dict[str, Any], problems: Problems) -> None:
+    if run.dataset.source in ("bids", "phantom"):
+        found["template_found"] = template_is_there(run)
+
+
+def template_is_there(run: Run) -> bool:
+    """Return whether the template needs not be fetched, by names alone: TemplateFlow takes seconds to import."""
     space, home = run.config.preprocess.space, run.config.paths.templateflow_home
     home = home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
-    found = space == PHANTOM_SPACE or all(path.is_file() for path in run.layout.template_files.values())
+    if space == PHANTOM_SPACE or all(path.is_file() for path in run.layout.template_files.values()):
+        return True
     for resolution in ("02", "01"):
         names = (f"tpl-{space}_res-{resolution}_{name}.nii.gz" for name in ("T1w", "desc-brain_mask"))
         files = [home / f"tpl-{space}" / name for name in names]
-        found = found or all(path.is_file() and path.stat().st_size for path in files)
-    not_found = "not found; the run fetches it from TemplateFlow, as the target 'resources' does first"
-    yield "template", f"{space}: {'found' if found else not_found}"
+        if all(path.is_file() and path.stat().st_size for path in files):
+            return True
+    return False
 
 
-# ---- what it takes ---------------------------------------------------------------------------------
-def _resources(run: Run, problems: Problems) -> Iterator[tuple[str, str]]:
-    yield "GPU", _gpu(run.config.device)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    folder, takes = run.layout.results, estimate(run)
-    if not takes.scans:
-        return
-    peak = preprocessing_peak(run, cores)
-    if peak:
-        try:
-            require_space(run.layout.derivatives, peak, f"preprocessing with {cores} jobs", "results")
-        except ConfigError as error:
-            problems.append(error)
-    needed = f"up to {gigabytes(max(peak, takes.gigabytes * 1e9))} needed"
-    yield "disk", f"{needed}, {gigabytes(free_bytes(folder))} free in {folder}"
-    hours = takes.core_hours / cores
-    here = f"{hours:.1f} hours" if hours >= 1 else f"{hours * 60:.0f} minutes"
-    here += f" on the {cores} core{'s' * (cores > 1)} here"
-    yield "time", f"{takes.jobs} jobs, about {here} ({takes.core_hours:.1f} core-hours; a GPU shortens training)"
+def _look_at_machine(run: Run, found: dict[str, Any], problems: Problems) -> None:
+    """Look at GPU, disk and time; torch, which takes seconds to import, is asked only where a GPU's driver is."""
+    found["gpu"] = "none found; models train on the CPU"
+    if run.config.device == "cpu":
+        found["gpu"] = "not used: the configuration has 'device: cpu'"
+    elif any(map(os.path.exists, DRIVERS)):
+        import torch
 
-
-def _gpu(device: str) -> str:
-    if device == "cpu":
-        return "not used: the configuration has 'device: cpu'"
-    if not any(map(os.path.exists, DRIVERS)):
-        return "none found; models train on the CPU"
-    import torch  # seconds
-
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    build = f"torch for CUDA {torch.version.cuda}" if torch.version.cuda else "torch without CUDA"
-    return f"present, but {build} cannot use it (docs/environments.md); models train on the CPU"
+        build = f"torch for CUDA {torch.version.cuda}" if torch.version.cuda else "torch without CUDA"
+        found["gpu"] = f"present, but {build} cannot use it (docs/environments.md); models train on the CPU"
+        if torch.cuda.is_available():
+            found["gpu"] = torch.cuda.get_device_name()
+    takes, cores = estimate(run), found["cores"]
+    if takes.scans:
+        found |= {"takes": takes, "hours": takes.core_hours / cores, "free": gigabytes(free_bytes(run.layout.results))}
+        found["needed"] = gigabytes(max(preprocessing_peak(run, cores), takes.gigabytes * 1e9))

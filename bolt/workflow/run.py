@@ -25,8 +25,8 @@ from bolt.jobs.code_hash import fingerprint
 from bolt.models.registry import fitted_at_once, has_epochs
 from bolt.models.suitability import minimum_volumes
 from bolt.series.cache import FILES
-from bolt.training.modules import training_modules
-from bolt.training.tuning.space import check_search
+from bolt.training import training_modules
+from bolt.training.space import check_search
 from bolt.workflow.scan_files import ScanFiles
 from bolt.workflow.snakemake import joined
 from bolt.workflow.stages import STAGES
@@ -47,6 +47,16 @@ MANY_SCANS = 2000
 """With more, trainings are jobs of their own on a cluster."""
 
 InputFunction = Callable[[Any], list[Path]]
+
+
+def named_files(**files: Any) -> list[str]:
+    """Return the options by which a command is given the inputs and outputs that its rule declares by name."""
+    words = []
+    for kind, named in files.items():
+        words.append(f"--{kind}")
+        for name, value in named.items():
+            words += [f"{name}={path}" for path in ([value] if isinstance(value, str | Path) else value)]
+    return words
 
 
 class Run(ScanFiles):
@@ -102,17 +112,22 @@ class Run(ScanFiles):
 
     # ---- what a rule takes from the record of its stage ----------------------------------------
     def params(self, name: str) -> dict[str, Any]:
-        """Return the `params` of a stage's rule: its configuration file, and what runs it again when it changes.
+        """Return the `params` of a stage's rules: its configuration and files, and what runs it again when it changes.
 
-        They are put together when the first job of the stage is planned: a job on a cluster, which plans itself alone,
-        does not wait for those of others.
+        The last are put together when the first job of the stage is planned: a job on a cluster, which plans itself
+        alone, does not wait for those of others.
         """
         settings, code = cache(lambda: repr(STAGES[name].settings(self.study))), cache(lambda: self.code(name))
-        return {
+        params: dict[str, Any] = {
             "config": self.layout.config,
-            "settings": lambda wildcards: settings(),
-            "code": lambda wildcards: code(),
+            "named": lambda wildcards, input, output: named_files(input=input, output=output),
         }
+        if STAGES[name].code:
+            params |= {"settings": lambda wildcards: settings(), "code": lambda wildcards: code()}
+        about = {"model": self.model_code, "experiment": self.experiment_settings, "scan": self.scan_settings}
+        if (kind := STAGES[name].of) is not None:
+            params[kind] = lambda wildcards: about[kind](wildcards[kind])
+        return params
 
     def resources(self, name: str, times: int = 1) -> dict[str, Any]:
         """Return the `resources` of a stage's rule; each attempt asks for as much again.
@@ -151,19 +166,17 @@ class Run(ScanFiles):
         """Return the number of volumes that all configured models can read."""
         return minimum_volumes(self.config)
 
-    def model_code(self, run_name: str) -> str:
-        """Return the fingerprint of the code that trains a model."""
-        return self.code("train", *training_modules(self.model(run_name)))
+    def model_code(self, name: str) -> str | list[str]:
+        """Return the fingerprint of the code that trains a run's model; of one that is searched, also its settings."""
+        if name in self.models | self.experiment_models:
+            return self.code("train", *training_modules(self.model(name)))
+        model = self.searched[name]
+        return [model.model_dump_json(), self.code("search_fold", f"bolt.models.{model.model}")]
 
     @cached_property
     def searched(self) -> dict[str, Model]:
         """Return the models of the target `search` by name; refuse those that cannot be searched."""
         return {model.name: model for model in check_search(self.config)}
-
-    def searched_code(self, name: str) -> list[str]:
-        """Return what defines a searched model, and the fingerprint of its code."""
-        model = self.searched[name]
-        return [model.model_dump_json(), self.code("search", f"bolt.models.{model.model}")]
 
     def experiment_settings(self, name: str) -> str:
         """Return what an experiment's file contains, what its models are called, and the paper's values of it."""
@@ -289,10 +302,13 @@ class Run(ScanFiles):
         return [folder / name for folder in folders for name in names] if asked else []
 
     # ---- files of all configured runs ----------------------------------------------------------
-    def caches(self) -> list[Path]:
-        """Return the files of every cache."""
-        names = ("manifest.json", *FILES)
+    def of_caches(self, *names: str) -> list[Path]:
+        """Return files of every cache."""
         return [self.layout.cache(atlas) / name for atlas in self.config.atlas_places for name in names]
+
+    def caches(self) -> list[Path]:
+        """Return all files of every cache."""
+        return self.of_caches("manifest.json", *FILES)
 
     def kept(self) -> list[Path]:
         """Return what a finished run has besides its report: asked for, so that what is deleted is made again."""
@@ -327,10 +343,6 @@ class Run(ScanFiles):
     def metrics(self, variant: str | None = None) -> list[Path]:
         """Return the metrics of every run, on the configured series or those of another variant."""
         return [run.with_variant(variant or run.variant).folder / "metrics.tsv" for run in self.study.runs]
-
-    def explained_metrics(self) -> list[Path]:
-        """Return the metrics of every explained run."""
-        return [run.folder / "metrics.tsv" for run in self.explained_runs()]
 
     def regions(self, variant: str | None = None) -> list[Path]:
         """Return the ROI weights of every explained run, on the configured series or those of another variant."""

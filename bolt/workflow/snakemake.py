@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bolt.workflow.progress import Progress
+from bolt.workflow.stage import STAGES
 
 
 def plan_quickly() -> None:
@@ -39,6 +40,12 @@ def plan_quickly() -> None:
 
 INTERRUPTED = threading.Event()
 """Set by Ctrl-C; a run that finishes all the same clears it."""
+LOG_NAMES = {
+    **{name: f"{{{name}}}" for name in ("experiment", "atlas", "variant", "scheme", "model")},
+    **{name: f"{name}-{{{name}}}" for name in ("seed", "fold", "inner")},
+    **{name: f"{{{name}}}" for name in ("folder", "prefix", "scan")},
+}
+"""How a wildcard of a rule's outputs is written in the names of its logs, in this order."""
 SHARE_ONE = 2
 """Trainings of one GPU at a time: more would compete for its memory."""
 
@@ -152,6 +159,19 @@ def retries(workflow: Any) -> int:
 def has_scheduler(workflow: Any) -> bool:
     """Return whether jobs run under a scheduler, which kills what takes more than it asked for."""
     return bool(workflow.non_local_exec)
+
+
+def complete_rules(workflow: Any, run: Any) -> None:
+    """Give the rules of all stages what each has: its log, its benchmark file, and the params of its stage."""
+    stages = {rule: stage for stage in STAGES.values() for rule in stage.rules}
+    for rule in workflow.rules:
+        if rule.name in stages:
+            rule.log_modifier = rule.benchmark_modifier = workflow.modifier.path_modifier
+            place = "/".join(text for name, text in LOG_NAMES.items() if name in rule.wildcard_names) or "all"
+            rule.set_log(run.layout.log(rule.name, place))
+            rule.set_params(**run.params(stages[rule.name].name))
+            if rule.output:
+                rule.benchmark = run.layout.benchmark(rule.name, place)
 
 
 def limit(workflow: Any, resource: str, value: int | None) -> None:

@@ -6,8 +6,10 @@ A stage is declared by `@stage(...)` on the function that does its work, in one 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 OF_RUN = ("atlas", "model", "seed")
 """Options that name one run of a model; `--variant` goes with them."""
-OF_FOLD = (*OF_RUN, "fold")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Stage:
         Adds the command's other options to its parser.
     code : tuple of str, or callable
         Modules that compute; a change in them or in what they import runs the stage again. A callable gets the study.
+    of : {"model", "experiment", "scan"}, optional
+        Wildcard of the rule that names what a job is about, and is run again for if that is changed.
     settings : callable
         What the stage reads of a study's configuration; runs it again when it changes.
     jobs : mapping
@@ -90,6 +93,7 @@ class Stage:
     keys: tuple[str, ...] = ()
     options: Callable[[ArgumentParser], None] | None = None
     code: tuple[str, ...] | Callable[[Study], tuple[str, ...]] = ()
+    of: str | None = None
     settings: Callable[[Study], Any] = lambda study: None
     memory_mb: int | None = None
     minutes: int | None = None
@@ -104,32 +108,30 @@ class Stage:
 
 STAGES: dict[str, Stage] = {}
 """Every declared stage by its name, in the order of the data; filled by importing `bolt.workflow.stages`."""
+RECORDS = tomllib.loads(Path(__file__).with_name("stages.toml").read_text(encoding="utf-8"))
+"""What needs no code of each stage."""
 
 
 def stage(
-    help: str,
-    *,
-    command: str | None = None,
-    rules: tuple[str, ...] | None = None,
-    jobs: Callable[[Any], int] | Mapping[str, Callable[[Any], int]] = lambda plan: 0,
-    cost: Cost | Mapping[str, Cost] | None = None,
-    **more: Any,
+    *, jobs: Callable[[Any], int] | Mapping[str, Callable[[Any], int]] = lambda plan: 0, **more: Any
 ) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
-    """Declare the decorated function to be a stage; the arguments are the attributes of `Stage`."""
+    """Declare the decorated function to be a stage: what can be computed of it; ``stages.toml`` has the rest."""
 
     def declare(work: Callable[[Job], None]) -> Callable[[Job], None]:
         name = work.__name__
-        named = (name,) if rules is None else rules
-        first = named[0] if named else name
+        record = RECORDS[name] | more
+        rules = tuple(record.pop("rules", [name]))
+        first, cost = (*rules, name)[0], record.pop("cost", {"job": 0})
+        costs = {first: cost} if "job" in cost else cost
+        record |= {key: tuple(record[key]) for key in ("keys", "code") if isinstance(record.get(key), list)}
         STAGES[name] = Stage(
             name=name,
-            command=command or name.replace("_", "-"),
-            help=help,
+            command=record.pop("command", name.replace("_", "-")),
             work=work,
-            rules=named,
+            rules=rules,
             jobs=jobs if isinstance(jobs, Mapping) else {first: jobs},
-            costs=cost if isinstance(cost, Mapping) else {first: cost or Cost(0.0)},
-            **more,
+            costs={kind: Cost(**seconds) for kind, seconds in costs.items()},
+            **record,
         )
         return work
 

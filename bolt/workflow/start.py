@@ -16,8 +16,9 @@ from bolt.io.files import read_yaml
 from bolt.io.packages import name_extra
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path, use_writable_folders
 from bolt.jobs.outcome import ATTEMPTS, LIMITED
-from bolt.training.tuning.space import check_search
+from bolt.training.space import check_search
 from bolt.workflow.checks import carried_atlases, check_download_space, check_learning, check_names, check_series_files
+from bolt.workflow.estimate import check_preprocessing_space
 from bolt.workflow.job import PREPARES
 from bolt.workflow.lock import JOB
 from bolt.workflow.run import Run
@@ -34,6 +35,7 @@ def start(
     *,
     checked: bool = False,
     targets: Collection[str] = (),
+    jobs: int = 1,
 ) -> Run:
     """Check the configuration before anything else; a problem ends Snakemake with one line.
 
@@ -47,6 +49,8 @@ def start(
         Whether it is known to be right, as in a job on a cluster.
     targets : collection of str
         What the command line asks for; without any, everything: of a dataset without a label, its series.
+    jobs : int
+        How many may run at once.
     """
     try:
         with name_extra():
@@ -56,7 +60,7 @@ def start(
                 return run
             for note in (*notes, *run.notes, *carried_atlases(run.study)):
                 print(note, file=sys.stderr)
-            for check in checks(run):
+            for check in checks(run, jobs, sys.argv):
                 check()
             # the rows of the experiments that are asked for, by target or by file
             folder = run.layout.paper.absolute()
@@ -88,21 +92,31 @@ def read_run(
     return run, notes
 
 
-def checks(run: Run) -> list[Callable[[], object]]:
-    """Return what refuses a run before any work, in the order of the checks; each raises a `BoltError`."""
-    config, dataset = run.config, run.dataset
+def checks(run: Run, jobs: int, arguments: list[str]) -> list[Callable[[], object]]:
+    """Return what refuses a run before any work, in the order of the checks; each raises a `BoltError`.
+
+    Parameters
+    ----------
+    run : Run
+    jobs : int
+        At once.
+    arguments : list of str
+        Of the `snakemake` command: a dry run only warns of a disk that is too small. `bolt check` has none.
+    """
+    config, dataset, dry = run.config, run.dataset, is_dry_run(arguments)
 
     def check_experiments() -> None:
         for name, experiment in run.experiments.items():
             check_experiment(experiment, run.experiment_rows[name])
-            if lacks_reference(experiment, run.experiment_rows[name]) and is_dry_run(sys.argv):
+            if dry and lacks_reference(experiment, run.experiment_rows[name]):
                 print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
 
-    def check_download() -> None:
+    def check_space() -> None:
         try:
             check_download_space(config, dataset)
+            check_preprocessing_space(run, arguments, jobs)
         except ConfigError as error:
-            if not is_dry_run(sys.argv):
+            if not dry:
                 raise
             print(f"Warning: {error}", file=sys.stderr)
 
@@ -111,7 +125,7 @@ def checks(run: Run) -> list[Callable[[], object]]:
         lambda: check_series_files(config, dataset),
         lambda: check_search(config),
         check_experiments,
-        check_download,
+        check_space,
         run.check_results,
     ]
     return [*always, lambda: check_learning(config, dataset)] if run.learns else always

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from fnmatch import fnmatch
-from pathlib import Path
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
 from bolt.config import Config, Dataset
@@ -64,7 +64,9 @@ def files_of(dataset: Dataset) -> str:
     if dataset.downloaded:
         return ""
     if dataset.source == "series":
-        listed = _series_of(dataset)
+        listed = []
+        with suppress(BoltError, KeyError):  # the index explains it
+            listed = [dataset.path.parent / name for name in read_text(dataset.path)["file"].dropna()]
     elif dataset.source == "hcp":
         listed = [*dataset.path.glob(HCP_IMAGES)]
     elif dataset.source in IMAGES:
@@ -76,11 +78,3 @@ def files_of(dataset: Dataset) -> str:
         listed += [file for file in files_of_subjects(dataset.bids) if file.name.endswith("_events.tsv")]
     files = sorted((str(path), path.stat()) for path in listed if path.is_file())
     return hashlib.sha256(repr([(path, s.st_size, s.st_mtime_ns) for path, s in files]).encode()).hexdigest()
-
-
-def _series_of(dataset: Dataset) -> list[Path]:
-    try:
-        names = read_text(dataset.path)["file"]
-    except (BoltError, KeyError):  # the index explains it
-        return []
-    return [dataset.path.parent / name for name in names.dropna()]

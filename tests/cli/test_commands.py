@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from bolt.cli import main as cli
-from bolt.cli.command_table import COMMANDS, GROUPS
+from bolt.cli.main import COMMANDS, GROUPS
 from bolt.workflow.stages import STAGES
 
 
@@ -25,7 +25,7 @@ def test_help_shows_commands_by_purpose_and_the_stages_apart(capsys):
     by_group = {group: text.split(f"\n{group}:\n")[1].split("\n\n")[0] for group in GROUPS}
     names = {group: re.findall(r"^  (\S+) ", block, re.MULTILINE) for group, block in by_group.items()}
     for group in GROUPS:
-        assert names[group] == [name for name, command in COMMANDS.items() if command.group == group]
+        assert names[group] == [name for name, command in COMMANDS.items() if command["group"] == group]
     assert {"parcellate", "explain", "check"} <= set(names[GROUPS[0]]) and "stages" in names[GROUPS[1]]
     assert "faithfulness-fold" not in text  # a stage
     assert cli.main(["stages"]) == 0
@@ -37,7 +37,7 @@ def test_every_command_has_a_help_of_its_own_and_a_function(capsys):
     for name in [*COMMANDS, *(stage.command for stage in STAGES.values())]:
         assert shown(capsys, name, "--help").startswith(f"usage: bolt {name} ")
     for name, command in COMMANDS.items():
-        module, _, function = command.function.partition(":")
+        module, _, function = command["function"].partition(":")
         assert callable(getattr(import_module(module), function)), name
 
 

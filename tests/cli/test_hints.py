@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bolt.cli.command_table import COMMANDS
-from bolt.cli.main import main, make_parser
+from bolt.cli.main import COMMANDS, main, make_parser
 from bolt.config import ROOT
 from bolt.io.files import read_yaml
 from bolt.io.places import snakemake_command
@@ -24,7 +23,8 @@ COMMAND = re.compile(r"\bbolt ([a-z][a-z-]*)((?: (?:--?[a-z]|[A-Z]{3})[^;,)`'\"]
 @cache
 def texts():
     """File and text of each string of the package but its docstrings, with … for what varies."""
-    found = []
+    commands = ROOT / "bolt/cli/commands.toml"
+    found = [(commands.name, commands.read_text())]
     for file in sorted((ROOT / "bolt").rglob("*.py")):
         nodes, name = list(ast.walk(ast.parse(file.read_text()))), str(file.relative_to(ROOT))
         skipped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
@@ -52,7 +52,7 @@ def test_commands_in_messages_exist_and_take_their_arguments():
 def test_no_message_quotes_a_snakemake_that_works_in_one_folder_alone():
     """They name a target, or come from `snakemake_command`."""
     quoting = {file for file, text in texts() if re.search(r"\bsnakemake (-?-?[a-z]+|…)( |$|`)(?!imports)", text)}
-    assert quoting <= {"bolt/io/places.py", "bolt/cli/command_table.py", "bolt/cli/new_study.py"}
+    assert quoting <= {"bolt/io/places.py", "bolt/cli/main.py", "bolt/cli/new_study.py"}
 
 
 def carried_out(command, folder):

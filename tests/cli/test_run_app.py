@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,11 +16,11 @@ import pytest
 from bolt.cli import init as init_module
 from bolt.cli import run_app
 from bolt.cli.main import main
-from bolt.cli.new_study import columns_of, name_of, read_filter, source_of_folder
+from bolt.cli.new_study import name_of, participants_of, read_filter, source_of_folder
 from bolt.config import ROOT, load_config, load_dataset
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
-from bolt.io.files import read_table, read_yaml, write_table
+from bolt.io.files import read_table, read_yaml, write_json, write_table
 from tests.fake_bids import write_bids
 from tests.fake_fmriprep import write_fmriprep
 from tests.forks import jobs_as_forks, run_module
@@ -82,13 +81,6 @@ def test_group_writes_the_configuration_and_calls_the_workflow(bids, tmp_path, c
     assert place.stat().st_mtime_ns == before, "an equal configuration keeps its time: nothing is made again"
 
 
-def test_participants_need_no_labels(bids, tmp_path, called):
-    (bids / "participants.tsv").unlink()
-    assert run(bids, tmp_path / "out", "participant") == 0
-    assert called[0][0][3:5] == ["series", "quality_pages"]
-    assert load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
-
-
 def index_of(out: Path, **excluded: str) -> None:
     """What the index would have written."""
     names = [f"sub-{i:02d}" for i in range(1, 13)]
@@ -112,7 +104,11 @@ def test_some_participants_are_made_beside_others(bids, tmp_path, called, monkey
     assert all(env[run_app.SHARED] == "1" for _, env in called)
 
 
-def test_snakemake_that_is_missing_is_named(bids, tmp_path, called, capsys, monkeypatch):
+def test_participants_need_no_labels_but_snakemake(bids, tmp_path, called, capsys, monkeypatch):
+    (bids / "participants.tsv").unlink()
+    assert run(bids, tmp_path / "out", "participant") == 0
+    assert called.pop()[0][3:5] == ["series", "quality_pages"]
+    assert load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
     monkeypatch.setattr(run_app, "find_spec", lambda name: None)
     assert run(bids, tmp_path / "out", "participant") == 2 and not called
     assert "the package 'snakemake' is missing. pip install 'bolt-fmri[workflow]'" in said(capsys)
@@ -126,12 +122,6 @@ def test_participants_without_a_usable_scan_are_named(bids, tmp_path, called, ca
     assert "--participant-label sub-99: no such participant" in said(capsys)
 
 
-def test_the_group_may_be_some_participants(bids, tmp_path, called):
-    run(bids, tmp_path / "out", "group", "--label", "diagnosis", "--participant-label", "01", "02", "sub-03")
-    dataset = load_dataset(str(tmp_path / "out/datasets/study.yaml"))
-    assert dataset.include == {"participant_id": ["sub-01", "sub-02", "sub-03"]}
-
-
 FILTER = {
     "bold": {"task": "rest", "session": ["1", "2"], "run": 1, "direction": "AP"},
     "t1w": {"suffix": "T1w", "acquisition": "mprage"},
@@ -140,17 +130,19 @@ FILTER = {
 
 def test_options_become_keys(bids, tmp_path, called, monkeypatch):
     monkeypatch.setattr("bolt.workflow.readiness.show", lambda *_, **__: 0)  # what is missing is tested below
-    (tmp_path / "filter.json").write_text(json.dumps(FILTER))
+    write_json(FILTER, tmp_path / "filter.json")
     options = ["--bids-filter-file", tmp_path / "filter.json", "--space", "MNI152NLin2009cAsym", "--denoise", "24p"]
     options += ["--seed", 1, 2, "--folds", 3, "--model", "svm", "--device", "cpu", "-w", tmp_path / "w"]
     options += ["--set", "quality.max_mean_fd=0.5", "explain.tokens=3", "--name", "mine", "--dry-run"]
     options += ["--profile", "slurm", "--skip-bids-validation", "--classes", "patient", "control"]
+    options += ["--participant-label", "01", "02", "sub-03"]
     assert run(bids, tmp_path / "out", "group", "--label", "diagnosis", *options) == 0
     config = load_config(tmp_path / "out" / "mine.yaml")
     dataset = load_dataset(str(tmp_path / "out/datasets/mine.yaml"))
     assert (dataset.tasks, dataset.sessions, dataset.runs) == (["rest"], ["1", "2"], ["1"])
     assert dataset.bids_filter == {"bold": {"direction": "AP"}, "t1w": {"acquisition": "mprage"}}
     assert dataset.classes == ["patient", "control"], "the last is the positive class"
+    assert dataset.include == {"participant_id": ["sub-01", "sub-02", "sub-03"]}
     assert (config.preprocess.space, config.denoise, config.seeds) == ("MNI152NLin2009cAsym", "24p", [1, 2])
     assert (config.folds.outer, config.models, config.device) == (3, ["svm"], "cpu")
     assert (config.quality.max_mean_fd, config.explain.tokens) == (0.5, 3) and config.paths.work == tmp_path / "w"
@@ -171,40 +163,35 @@ def test_a_dry_run_names_what_is_missing(bids, tmp_path, called, capsys, monkeyp
     assert "schaefer400" not in said(capsys)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("group", "the group level predicts a label. Name its column: --label diagnosis"),
-        ("group --label diagnosys", "no such column in .*did you mean 'diagnosis'"),
-        ("group --label sex", "label 'sex' has 1 values"),
-        ("group --label diagnosis --site centre", "--site centre: no such column"),
-        ("group --label diagnosis --model svn", "unknown model 'svn'.*did you mean 'svm'"),
-        ("group --label diagnosis --set quality", "--set quality: no assignment"),
-        ("group --label diagnosis --participant-label 77", "--participant-label 77: not in"),
-        ("participant --profile slrm", "--profile slrm: no such profile"),
-        ("participant --n-cpus 0", "--n-cpus is 0. Give 1 or more"),
-        ("participant --mem-mb 0", "--mem-mb is 0"),
-        ("participant --name a/b", "'a/b' cannot name a dataset"),
-    ],
-)
-def test_what_makes_no_sense_is_one_line(bids, tmp_path, called, capsys, arguments, message):
-    assert run(bids, tmp_path / "out", *arguments.split()) == 2 and not called
-    line = said(capsys)
-    assert re.search(message, line) and line.count("\n") == 1
+NONSENSE = {
+    "group": "the group level predicts a label. Name its column: --label diagnosis",
+    "group --label diagnosys": "no such column in .*did you mean 'diagnosis'",
+    "group --label sex": "label 'sex' has 1 values",
+    "group --label diagnosis --site centre": "--site centre: no such column",
+    "group --label diagnosis --model svn": "unknown model 'svn'.*did you mean 'svm'",
+    "group --label diagnosis --set quality": "--set quality: no assignment",
+    "group --label diagnosis --participant-label 77": "--participant-label 77: not in",
+    "participant --profile slrm": "--profile slrm: no such profile",
+    "participant --n-cpus 0": "--n-cpus is 0. Give 1 or more",
+    "participant --mem-mb 0": "--mem-mb is 0",
+    "participant --name a/b": "'a/b' cannot name a dataset",
+}
 
 
-def test_folders_that_are_no_dataset(bids, tmp_path, capsys):
+def test_what_makes_no_sense_is_one_line(bids, tmp_path, called, capsys):
     described = {"DatasetType": "derivative", "GeneratedBy": [{"Name": "C-PAC"}]}
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/dataset_description.json").write_text(json.dumps(described))
-    for place, out, message in (
-        (tmp_path / "nothing", "out", "no such folder"),
-        (tmp_path, "out", "no dataset_description.json"),
-        (tmp_path / "other", "out", "derivatives of C-PAC"),
-        (bids, "study", "the output folder is the input folder"),
-    ):
-        assert run(place, tmp_path / out, "participant") == 2
-        assert message in said(capsys)
+    write_json(described, tmp_path / "other/dataset_description.json")
+    cases = [(bids, "out", arguments, message) for arguments, message in NONSENSE.items()]
+    cases += [
+        (tmp_path / "nothing", "out", "participant", "no such folder"),
+        (tmp_path, "out", "participant", "no dataset_description.json"),
+        (tmp_path / "other", "out", "participant", "derivatives of C-PAC"),
+        (bids, "study", "participant", "the output folder is the input folder"),
+    ]
+    for data, out, arguments, message in cases:
+        assert run(data, tmp_path / out, *arguments.split()) == 2 and not called
+        line = said(capsys)
+        assert re.search(message, line) and line.count("\n") == 1, line
 
 
 def test_fmriprep_and_its_participants_are_found(tmp_path, called):
@@ -214,16 +201,14 @@ def test_fmriprep_and_its_participants_are_found(tmp_path, called):
     assert dataset.source == "fmriprep" and dataset.subjects_table == tmp_path / "study" / "participants.tsv"
 
 
-NAMES = {"my study": "my_study", "abide/derivatives/fmriprep": "abide", "x/bids": "x", "table.tsv": "table"}
-
-
-@pytest.mark.parametrize(("place", "name"), [*NAMES.items(), ("ünï", "n")])
-def test_names(tmp_path, place, name):
+def test_names(tmp_path):
     (tmp_path / "table.tsv").touch()
-    assert name_of(tmp_path / place) == name
+    names = {"my study": "my_study", "abide/derivatives/fmriprep": "abide", "x/bids": "x", "table.tsv": "table"}
+    for place, name in (names | {"ünï": "n"}).items():
+        assert name_of(tmp_path / place) == name
 
 
-def test_init_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys, monkeypatch):
+def test_init_asks_for_the_label_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert init(bids, tmp_path / "mine", "--label", "diagnosis") == 0
     place, printed = tmp_path / "mine" / "study.yaml", capsys.readouterr().out
@@ -231,15 +216,11 @@ def test_init_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys, mon
     assert f"--configfile {place} --snakefile {ROOT / 'Snakefile'}" in printed
     assert read_yaml(place) == {"dataset": "study", "folds": {"outer": 6}, "models": ["bolt_small"]}
     assert Path(place.read_text().splitlines()[0].split("$schema=")[1]).is_file()
-
-
-def test_init_asks_for_the_label(bids, tmp_path, capsys, monkeypatch):
-    terminal = SimpleNamespace(isatty=lambda: True, readline=lambda: "diagnosis\n")
-    monkeypatch.setattr(init_module.sys, "stdin", terminal)
-    assert init(bids, tmp_path / "mine") == 0
+    monkeypatch.setattr(init_module.sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "diagnosis\n"))
+    assert init(bids, tmp_path / "asked") == 0
     out = capsys.readouterr().out
     assert "What shall be predicted? diagnosis / age [" in out.replace("site / ", "").replace("sex / ", "")
-    assert load_dataset(str(tmp_path / "mine/datasets/study.yaml")).label == "diagnosis"
+    assert load_dataset(str(tmp_path / "asked/datasets/study.yaml")).label == "diagnosis"
 
 
 @pytest.mark.slow
@@ -297,32 +278,23 @@ def series_table(folder, name="t.tsv", separator="\t", **columns):
     return folder / name
 
 
-@pytest.mark.parametrize(
-    "name", ['it\'s "quoted"', "new\nline: x\nsource", "nel\x85x", "back\\slash", "ünï 😀", "# hash"]
-)
-def test_any_folder_name_is_written_as_it_is(tmp_path, name):
-    data = series_table(tmp_path / name)
-    assert init(data, tmp_path / "out", "--label", "dx") == 0
-    assert read_yaml(tmp_path / "out/datasets/t.yaml")["path"] == str(data)
+def test_any_folder_name_is_written_as_it_is(tmp_path):
+    for name in ('it\'s "quoted"', "new\nline: x\nsource", "nel\x85x", "back\\slash", "ünï 😀", "# hash"):
+        data = series_table(tmp_path / name)
+        assert init(data, tmp_path / name / "out", "--label", "dx") == 0
+        assert read_yaml(tmp_path / name / "out/datasets/t.yaml")["path"] == str(data)
 
 
-@pytest.mark.parametrize(
-    ("n", "options", "model"),
-    [
-        (99, [], "bolt_small"),
-        (100, [], "bolt"),
-        (99, ["--model", "svm"], "svm"),
-        (99, ["--set", "models=[bnt]"], "bnt"),
-    ],
-)
-def test_few_scans_get_the_small_model_by_default(tmp_path, caplog, n, options, model):
+def test_few_scans_get_the_small_model_by_default(tmp_path, caplog):
     """Scans without a label do not count."""
     caplog.set_level("INFO", logger="bolt")
-    labels = ["ab"[i % 2] if i < n else None for i in range(n + 5)]
-    table = series_table(tmp_path, subject=range(n + 5), file="x.npy", dx=labels)
-    assert init(table, tmp_path, "--label", "dx", *options) == 0
-    assert load_config(tmp_path / "t.yaml").models == [model]
-    assert ("suits 99 scans better than bolt (--model bolt" in caplog.text) == (model == "bolt_small")
+    for n, option, model in ((99, "seeds=[0]", "bolt_small"), (100, "seeds=[0]", "bolt"), (99, "models=[bnt]", "bnt")):
+        caplog.clear()
+        labels = ["ab"[i % 2] if i < n else None for i in range(n + 5)]
+        table = series_table(tmp_path / model, subject=range(n + 5), file="x.npy", dx=labels)
+        assert init(table, tmp_path / model, "--label", "dx", "--set", option) == 0
+        assert load_config(tmp_path / model / "t.yaml").models == [model]
+        assert ("suits 99 scans better than bolt (--model bolt" in caplog.text) == (model == "bolt_small")
 
 
 @pytest.mark.parametrize(("options", "validation"), [([], 0.1), (["--set", "folds.validation=0.2"], 0.2)])
@@ -333,30 +305,31 @@ def test_folds_count_people_and_not_scans(tmp_path, options, validation):
 
 
 def test_tables_of_series_that_cannot_be_used(bids, tmp_path, capsys):
+    three, two = (series_table(tmp_path, f"{n}.tsv", dx=[f"c{i % n}" for i in range(12)]) for n in (3, 2))
     in_two_cases = series_table(tmp_path, "c.tsv", dx=["Patient", "patient", "control"] * 4)
-    for place, label, message in (
-        (series_table(tmp_path, separator=","), "dx", "no such column"),
-        (in_two_cases, "dx", "differ in case alone: Patient, control, patient"),
-        (bids / "participants.tsv", "diagnosis", "a table of series file: no such column"),
+    for place, message, *options in (
+        (series_table(tmp_path, separator=","), "no such column", "--label", "dx"),
+        (in_two_cases, "differ in case alone: Patient, control, patient", "--label", "dx"),
+        (bids / "participants.tsv", "a table of series file: no such column", "--label", "diagnosis"),
+        (three, "--positive c1: not one of two classes. Classes: c0, c1, c2", "--label", "dx", "--positive", "c1"),
+        (two, "--positive c: not one of two classes. Classes: c0, c1", "--label", "dx", "--positive", "c"),
     ):
-        assert init(place, tmp_path / "o", "--label", label) == 2
+        assert init(place, tmp_path / "o", *options) == 2
         assert message in said(capsys)
 
 
-@pytest.mark.parametrize(
-    "about",
-    [{"PipelineDescription": {"Name": "fMRIPrep"}}, {"GeneratedBy": {"Name": "fMRIPrep"}}, {"GeneratedBy": "fMRIPrep"}],
-)
-def test_descriptions_of_older_fmriprep_are_read(tmp_path, about):
-    (tmp_path / "dataset_description.json").write_text(json.dumps(about))
-    assert source_of_folder(tmp_path) == "fmriprep"
+def test_descriptions_of_older_fmriprep_are_read(tmp_path):
+    made_by = ({"Name": "fMRIPrep"}, "fMRIPrep")
+    for about in ({"PipelineDescription": made_by[0]}, *({"GeneratedBy": tool} for tool in made_by)):
+        write_json(about, tmp_path / "dataset_description.json")
+        assert source_of_folder(tmp_path) == "fmriprep"
 
 
-@pytest.mark.parametrize("value", [None, [], [None], True, {"x": 1}])
-def test_filters_that_are_no_values_are_refused(tmp_path, value):
-    (tmp_path / "filter.json").write_text(json.dumps({"bold": {"task": value}}))
-    with pytest.raises(ConfigError, match="'bold: task' is"):
-        read_filter(tmp_path / "filter.json")
+def test_filters_that_are_no_values_are_refused(tmp_path):
+    for value in (None, [], [None], True, {"x": 1}):
+        write_json({"bold": {"task": value}}, tmp_path / "filter.json")
+        with pytest.raises(ConfigError, match="'bold: task' is"):
+            read_filter(tmp_path / "filter.json")
 
 
 def test_settings_of_the_dataset_reach_its_file_and_edits_of_it_are_kept(tmp_path, caplog):
@@ -394,11 +367,11 @@ def test_tables_beside_a_link_are_preferred_to_those_beside_its_target(tmp_path,
     (tmp_path / "study/derivatives").mkdir(parents=True)
     link = tmp_path / "study/derivatives/fmriprep"
     link.symlink_to(real)
-    assert columns_of(link) == tmp_path / "other/participants.tsv"
+    assert participants_of(link) == tmp_path / "other/participants.tsv"
     (tmp_path / "study/participants.tsv").write_text("participant_id\tdiagnosis\n")
-    assert columns_of(link) == tmp_path / "study/participants.tsv"
+    assert participants_of(link) == tmp_path / "study/participants.tsv"
     monkeypatch.chdir(real / "sub-01")
-    assert columns_of(Path("..")) == tmp_path / "other/participants.tsv"
+    assert participants_of(Path("..")) == tmp_path / "other/participants.tsv"
 
 
 @pytest.mark.parametrize(
@@ -419,10 +392,3 @@ def test_controls_are_not_the_positive_class_unless_asked_for(tmp_path, names, o
     table = series_table(tmp_path, dx=[names[i % len(names)] for i in range(12)], subject=[f"p{i}" for i in range(12)])
     assert init(table, tmp_path, "--label", "dx", *options) == 0
     assert read_yaml(tmp_path / "datasets/t.yaml")["classes"] == classes
-
-
-@pytest.mark.parametrize(("names", "positive"), [("abc", "a"), ("ab", "c")])
-def test_a_positive_class_is_one_of_two(tmp_path, capsys, names, positive):
-    table = series_table(tmp_path, dx=[names[i % len(names)] for i in range(12)])
-    assert init(table, tmp_path, "--label", "dx", "--positive", positive) == 2
-    assert f"--positive {positive}: not one of two classes. Classes: {', '.join(names)}" in said(capsys)

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from bolt.cohort.association import _exchange, _ranks, compare_families, compare_pairs
 from bolt.cohort.confounding import TEST_COLUMNS, compare, holm
 from tests.shared import shared_data
 
@@ -125,3 +126,204 @@ def test_head_motion_differs_in_abide():
     assert len(scans) == 871 and tests.loc["Head motion", "p_holm"] < 0.001
     assert "mean 0.126 (autism) against 0.094 (control) mm, Welch p < 0.001" in tests.loc["Head motion", "words"]
     assert (tests.drop("Head motion")["p_holm"] > 0.05).all()
+
+
+# ---- families are the unit, persons with all labels are compared with themselves, and words follow the effect --------
+TASKS = ["EMOTION", "MOTOR", "WM"]
+
+
+def families(seed, n=40, shared=True, shift=0.0):
+    """Pairs of relatives whose motion is nearly the same; both have one label, or each has a label of its own."""
+    random = np.random.default_rng(seed)
+    label = np.repeat(random.integers(0, 2, n), 2) if shared else random.integers(0, 2, 2 * n)
+    level = np.repeat(random.normal(size=n), 2) + 0.2 * random.normal(size=2 * n)
+    names = [f"s{i}" for i in range(2 * n)]
+    table = {"subject": names, "group": [f"f{i // 2}" for i in range(2 * n)], "label": np.array(["a", "b"])[label]}
+    return pd.DataFrame(table | {"mean_fd": level + shift * label, "site": None, "sex": None, "age": np.nan})
+
+
+def tasks(n=40, more=0.0, seed=0, labels=TASKS):
+    """Every person does every task, and moves `more` (a share) in the last."""
+    random = np.random.default_rng(seed)
+    motion = np.exp(random.normal(-2, 0.5, (n, 1)) + 0.12 * random.normal(size=(n, len(labels))))
+    motion[:, -1] *= 1 + more
+    table = {"subject": np.repeat([f"s{i}" for i in range(n)], len(labels)), "label": np.tile(labels, n)}
+    people = pd.DataFrame(table | {"mean_fd": motion.ravel(), "site": "here"})
+    number = people["subject"].str[1:].astype(int)
+    return people.assign(sex=np.where(number % 2, "F", "M"), age=20.0 + number, group=people["subject"])
+
+
+def motion(scans, classes):
+    return compare(scans, classes).set_index("measure").loc["Head motion"]
+
+
+def test_ranks_are_scipys():
+    values = np.random.default_rng(0).integers(0, 9, 50)
+    np.testing.assert_array_equal(_ranks(values), stats.rankdata(values))
+
+
+def test_relatives_with_one_label_count_once():
+    scans = families(0)
+    row = motion(scans, ["a", "b"])
+    means = scans.groupby(["group", "label"])["mean_fd"].mean()
+    parts = [means.xs(name, level="label") for name in "ab"]
+    assert (row.n, row.units, row.test) == (80, 40, "Mann–Whitney")
+    assert row.p == pytest.approx(stats.mannwhitneyu(*parts).pvalue)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False])
+def test_relatives_raise_no_false_alarms(shared, monkeypatch):
+    """Of 60 cohorts without any difference about 3 are significant; single participants make it about 12 if shared."""
+    monkeypatch.setattr("bolt.cohort.association.N_PERMUTATIONS", 199)
+    monkeypatch.setattr("bolt.cohort.association.N_BOOTSTRAPS", 3)
+    rows = [motion(families(seed, 25, shared), ["a", "b"]) for seed in range(60)]
+    assert sum(row.p < 0.05 for row in rows) <= 7
+    assert all(row.units == 25 for row in rows)
+    if shared:
+        parts = (families(seed, 25).groupby("label")["mean_fd"] for seed in range(60))
+        assert sum(stats.mannwhitneyu(*(part for _, part in each)).pvalue < 0.05 for each in parts) > 7
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_difference_between_families_is_found(shared):
+    row = motion(families(3, 60, shared, shift=1.5), ["a", "b"])
+    assert row.verdict == "differs" and 0.28 < row.low < row.effect < row.high
+    assert row.test == ("Mann–Whitney" if shared else "Mann–Whitney, permuted between families")
+
+
+def test_families_of_mixed_sexes_and_labels_are_permuted():
+    """Sex and label are the same in each family of a site, so four families at two sites prove nothing."""
+    scans = pd.DataFrame({"subject": [f"s{i:02d}" for i in range(40)], "group": np.repeat(list("wxyz"), 10)})
+    scans = scans.assign(label=np.repeat(["a", "b"], 20), sex=np.tile(["F", "M"], 20), age=np.nan, mean_fd=np.nan)
+    table = compare(scans.assign(site=np.repeat(["p", "q"], 20)), ["a", "b"]).set_index("measure")
+    assert table.loc["Site", "units"] == 4 and table.loc["Site", "p"] > 0.3  # of 40 independent people: p < 1e-8
+    assert table.loc["Sex", "test"].endswith("permuted between families") and table.loc["Sex", "effect"] == 0
+
+
+def test_permutations_keep_families_together():
+    family = np.array([0, 1, 1, 2, 3, 3, 4, 5, 5, 5])
+    for rows in _exchange(family, 50, np.random.default_rng(0)):
+        assert sorted(rows) == list(range(10))
+        for name, count in zip(*np.unique(family, return_counts=True), strict=True):
+            assert len(set(family[rows[family == name]])) == 1  # its rows come from one family,
+            assert (family == family[rows[family == name]][0]).sum() == count  # which has as many
+    assert len({tuple(rows) for rows in _exchange(family, 50, np.random.default_rng(0))}) > 20
+
+
+def test_permuted_p_values_are_those_of_the_usual_test():
+    """Pairs whose members have nothing in common."""
+    random = np.random.default_rng(1)
+    label, values = random.normal(size=200), random.normal(size=200)
+    values += 0.15 * label
+    alone = compare_families(label, values, np.arange(200))
+    paired = compare_families(label, values, np.arange(200) // 2)
+    assert alone.effect == paired.effect == pytest.approx(stats.spearmanr(label, values).statistic)
+    assert alone.p == pytest.approx(stats.spearmanr(label, values).pvalue)
+    assert paired.p == pytest.approx(alone.p, abs=0.02) and paired.units == 100
+
+
+def test_the_same_persons_in_several_tasks_are_paired():
+    scans = tasks(more=0.15)
+    row = motion(scans, TASKS)
+    wide = scans.pivot(index="subject", columns="label", values="mean_fd")[TASKS]
+    expected = stats.friedmanchisquare(*wide.to_numpy().T)
+    assert row.test == "Friedman" and row.p == pytest.approx(expected.pvalue) and row.verdict == "differs"
+    assert (row.n, row.units) == (40, 40)
+    w = expected.statistic / (40 * 2)
+    assert row.effect == pytest.approx((40 * w - 1) / 39)
+    parts = [part for _, part in scans.groupby("label")["mean_fd"]]
+    assert stats.kruskal(*parts).pvalue > 0.5  # persons differ much more than tasks
+
+
+def test_two_tasks_are_compared_by_signed_ranks():
+    scans = tasks(more=0.1, labels=["MOTOR", "WM"])
+    row = motion(scans, ["MOTOR", "WM"])
+    wide = scans.pivot(index="subject", columns="label", values="mean_fd")
+    assert row.test == "Wilcoxon signed-rank" and row.effect > 0.3
+    assert row.p == pytest.approx(stats.wilcoxon(wide["WM"], wide["MOTOR"]).pvalue)
+    assert motion(scans, ["WM", "MOTOR"]).effect == pytest.approx(-row.effect)
+
+
+def test_relatives_who_do_all_tasks_are_one_unit():
+    scans = tasks(more=0.1).assign(group=lambda table: "f" + (table["subject"].str[1:].astype(int) // 2).astype(str))
+    row = motion(scans, TASKS)
+    assert (row.n, row.units, row.test) == (40, 20, "Friedman")
+
+
+def test_persons_without_all_tasks_do_not_count_unless_they_are_most():
+    scans = tasks(more=0.3)
+    few = scans[~((scans["label"] == "WM") & scans["subject"].isin([f"s{i}" for i in range(10)]))]
+    assert motion(few, TASKS)[["test", "units"]].tolist() == ["Friedman", 30]
+    most = scans[~((scans["label"] == "WM") & scans["subject"].isin([f"s{i}" for i in range(25)]))]
+    row = motion(most, TASKS)
+    assert row.test == "Kruskal–Wallis, permuted between families" and row.units == 40
+
+
+def test_what_is_constant_within_persons_is_the_same_in_all_classes():
+    scans = tasks()
+    words = compare(scans, TASKS).set_index("measure")["words"]
+    assert all(f"{name} is the same in all classes" in words[name] for name in ("Sex", "Age"))
+    # site confounded with the task: not constant, and not overlooked
+    scanners = scans.assign(site=np.where(scans["label"] == "WM", "new", "old"))
+    table = compare(scanners, TASKS).set_index("measure")
+    assert table.loc["Site", "verdict"] == "differs" and table.loc["Site", "p"] <= 0.001
+
+
+def test_words_do_not_deny_a_plain_imbalance():
+    """28.7 against 36.7 years: too few participants for a test, and nothing that excludes a difference."""
+    ages = [18, 22, 25, 26, 31, 50, 19, 30, 36, 38, 45, 52]
+    scans = pd.DataFrame({"subject": list("abcdefghijkl"), "label": ["control"] * 6 + ["patient"] * 6, "age": ages})
+    scans = scans.assign(site=None, sex=None, mean_fd=np.nan)
+    row = compare(scans, ["control", "patient"]).set_index("measure").loc["Age"]
+    assert row.p > 0.05 and row.verdict == "may differ"
+    assert "mean 36.7 (patient) against 28.7 (control) years, Welch p = 0.25; rank-biserial r 0.44 [" in row.words
+    assert row.words.endswith("; the effect is not small, but 12 participants are too few to tell.")
+
+
+def test_similar_needs_enough_participants():
+    values = stats.norm.ppf((np.arange(400) + 0.5) / 400)
+    for n, verdict in ((16, "may differ"), (400, "similar")):
+        chosen = values[:: 400 // n]
+        scans = pd.DataFrame({"subject": [f"s{i}" for i in range(n)], "label": ["a", "b", "b", "a"] * (n // 4)})
+        row = motion(scans.assign(mean_fd=chosen, site=None, sex=None, age=np.nan), ["a", "b"])
+        assert row.verdict == verdict and abs(row.effect) < 0.05
+        assert ("too few to exclude a medium effect" in row.words) == (n == 16)
+
+
+def test_numbers_as_labels_have_the_same_three_verdicts():
+    random = np.random.default_rng(0)
+    n = 400
+    scans = pd.DataFrame({"subject": [f"s{i}" for i in range(n)], "label": random.normal(size=n), "site": None})
+    scans = scans.assign(sex=random.choice(["F", "M"], n), age=30 + random.normal(size=n), mean_fd=0.1)
+    scans["age"] += scans["label"]
+    table = compare(scans, None).set_index("measure")
+    assert table.loc["Age", "words"].startswith("Age is associated with the label: rank correlation 0.")
+    assert table.loc["Sex", "verdict"] == "similar" and "weakly associated" in table.loc["Sex", "words"]
+    few = compare(scans.head(12).assign(age=random.normal(size=12)), None).set_index("measure")
+    assert "may be associated with the label" in few.loc["Age", "words"]
+
+
+def test_intervals_hold_the_true_effect():
+    """Of 60 samples about 57; d = 0.5 is a rank-biserial correlation of 0.28."""
+    held = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        groups = np.eye(2)[np.arange(80) % 2]
+        found = compare_families(groups, random.normal(size=80) + 0.5 * groups[:, 1], np.arange(80), seed)
+        held += found.low < 0.2763 < found.high
+    assert 53 <= held <= 59
+
+
+def test_a_task_that_differs_is_never_similar():
+    """10 % more motion in one of three tasks is d = 0.56 of the paired differences."""
+    verdicts = [motion(tasks(60, more=0.1, seed=seed), TASKS).verdict for seed in range(8)]
+    assert verdicts.count("similar") == 0 and "differs" in verdicts
+
+
+def test_effects_without_any_difference_are_about_zero():
+    """Kendall's W, η² and V would otherwise be larger, the fewer there are."""
+    random = np.random.default_rng(0)
+    w = [compare_pairs(random.normal(size=(8, 5))) for _ in range(20)]
+    assert {found.effect_name for found in w} == {"Kendall's W"} and np.mean([found.effect for found in w]) < 0.08
+    assert np.mean([found.low for found in w]) < 0.03

@@ -9,17 +9,16 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from torch import nn
 
 from bolt.cohort.covariates import Covariates
-from bolt.config import Config, Dataset, Model, Training, parse
+from bolt.config import Config, Dataset, Model, parse
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
-from bolt.models import registry
-from bolt.models.base import ModelOutput, SeriesModel
+from bolt.models.bolt import BolT
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
-from bolt.training.runner import load_checkpoint, predict, train_fold
+from bolt.training.runner import load_checkpoint, predict
+from bolt.training.trainers import train_fold
 from bolt.workflow.checks import check_names
 from bolt.workflow.run import Run
 from tests.snake import series_dataset, write_yaml
@@ -30,31 +29,8 @@ ABOUT = {"name": "toy", "source": "series", "path": Path("x"), "label": "label",
 DATASET = Dataset(**ABOUT, site="site", age="age")
 
 
-class MeanAndOthers(SeriesModel):
-    """Classify by the mean of the series, or by the covariates."""
-
-    def __init__(self, n_rois: int, n_classes: int, *, n_covariates: int = 0) -> None:
-        super().__init__()
-        self.n_covariates = n_covariates
-        self.linear = nn.Linear(n_rois + n_covariates, n_classes)
-
-    def forward(self, x, covariates=None):
-        assert (covariates is None) == (self.n_covariates == 0)
-        features = x.mean(1) if covariates is None else torch.cat([0 * x.mean(1), covariates], dim=1)
-        return ModelOutput(self.linear(features), features, {})
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch):
-    real = registry.known_models()
-    monkeypatch.setitem(registry._MODELS, "mean_and_others", MeanAndOthers)
-    monkeypatch.setattr(registry, "known_models", lambda: [*real, "mean_and_others"])
-    monkeypatch.setattr("bolt.training.runner.code_fingerprint", lambda *_: "")  # the model has no file
-
-
 def model(*covariates, **training):
-    settings = {"epochs": 30, "batch_size": 3, "warmup_epochs": 2, "learning_rate": 1e-2, "peak_learning_rate": 0.1}
-    return Model(name="toy", model="mean_and_others", covariates=covariates, training=Training(**settings | training))
+    return toy_model(**training).model_copy(update={"covariates": list(covariates)})
 
 
 # ---- the encoder -----------------------------------------------------------------------------------------------------
@@ -106,7 +82,7 @@ def test_what_is_no_covariate(name, about, message):
 def test_they_are_checked_before_any_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     series_dataset(tmp_path)
-    (tmp_path / "tiny.yaml").write_text("model: mean_and_others\ncovariates: [hight]\n")
+    (tmp_path / "tiny.yaml").write_text("model: bolt\ncovariates: [hight]\n")
     config = {"dataset": "mine.yaml", "models": ["tiny.yaml"], "atlases": ["dosenbach160"]}
     dataset = DATASET.model_copy(update={"path": tmp_path})
     with pytest.raises(ConfigError, match="no column 'hight'"):
@@ -120,11 +96,11 @@ def test_named_twice():
 
 # ---- in training and prediction --------------------------------------------------------------------------------------
 def with_ages(folder, ages, change=None):
-    """Write the toy dataset with an age per scan; the series of both classes are alike."""
+    """Write the toy dataset with an age per scan; all series are alike."""
 
     def flatten(series):
         for values in series:
-            values -= values.mean(0)
+            values[:] = 1
 
     cache, folds = write_toy(folder, change=change or flatten)
     index = pd.read_csv(cache / "index.tsv", sep="\t").assign(age=ages)
@@ -143,23 +119,15 @@ AGES = [20.0, 60.0] * 6
 
 def test_a_model_learns_from_them_and_predicts_with_them(tmp_path):
     toy = with_ages(tmp_path, AGES)
-    table = train(toy, model("age"), tmp_path / "run")
+    table = train(toy, model("age", "site", epochs=20), tmp_path / "run")
     assert (table["label"] == table["predicted"]).all()
-    assert read_json(tmp_path / "run/checkpoint.json")["covariates"] == [{"column": "age", "mean": 40, "sd": 20}]
     net, info = load_checkpoint(tmp_path / "run")
+    columns = [{"column": "age", "mean": 40, "sd": 20}, {"column": "site", "levels": ["a"]}]
+    assert net.n_covariates == 2 and info["covariates"] == columns
     predicted = predict(net, SeriesCache(toy[0]), [3, 0], info=info)
     np.testing.assert_allclose(predicted, table[["p_no", "p_yes"]].iloc[[3, 0]], atol=1e-12)
     other = SeriesCache(with_ages(tmp_path / "other", AGES[::-1])[0])
     assert (predict(net, other, range(12), info=info).argmax(1) == [1, 0] * 6).all()
-
-
-def test_bolt_learns_from_them(tmp_path):
-    toy = with_ages(tmp_path, AGES)
-    with_covariates = toy_model(epochs=20).model_copy(update={"covariates": ["age", "site"]})
-    table = train(toy, with_covariates, tmp_path / "run")
-    assert (table["label"] == table["predicted"]).all()
-    net, info = load_checkpoint(tmp_path / "run")
-    assert net.n_covariates == 2 and info["covariates"][1] == {"column": "site", "levels": ["a"]}
 
 
 def test_models_with_covariates_are_not_explained(tmp_path, monkeypatch):
@@ -180,18 +148,18 @@ def test_test_scans_do_not_touch_the_encoder(tmp_path):
 
 def test_covariates_are_mixed_as_series_are(tmp_path, monkeypatch):
     seen = []
-    real = MeanAndOthers.forward
+    real = BolT.forward
 
-    def forward(self, x, covariates=None):
+    def forward(self, x, covariates=None, **more):
         if self.training:
             seen.append((x.double().mean((1, 2)), covariates[:, 0]))
-        return real(self, x, covariates)
+        return real(self, x, covariates=covariates, **more)
 
     def constant(series):
         for values, age in zip(series, AGES, strict=True):
             values[:] = (age - 40) / 20
 
-    monkeypatch.setattr(MeanAndOthers, "forward", forward)
+    monkeypatch.setattr(BolT, "forward", forward)
     train(with_ages(tmp_path, AGES, change=constant), model("age", epochs=3, mixup=1.0), tmp_path)
     series, covariates = (torch.cat(part) for part in zip(*seen, strict=True))
     assert (series.abs() < 0.99).any()  # some are mixed with the other age

@@ -1,7 +1,6 @@
 """Checks of the configuration, and their errors."""
 
 import json
-from argparse import Namespace
 
 import pytest
 import yaml
@@ -10,12 +9,13 @@ from bolt import config as configuration
 from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, load_costs, parse
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.models import Fidelity, told_apart
+from bolt.config.study import Study
 from bolt.io.errors import ConfigError
 from bolt.io.files import write_text
 from bolt.workflow.job import Job
 from bolt.workflow.run import Run
-from bolt.workflow.stages import STAGES
 from tests.snake import series_dataset
+from tests.stages import stage
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ from tests.snake import series_dataset
         (Config, {}, "key 'dataset' is missing"),
         (Config, {"dataset": "x", "folds": {"outer": "many"}}, r"'folds\.outer'.*found 'many'"),
         (Config, {"dataset": "x", "models": ["bolt", "bolt"]}, "'models' must be a list of different entries"),
+        (Config, {"dataset": "x", "seeds": [-1]}, "seeds"),
     ],
 )
 def test_mistakes_are_named_with_their_key(kind, keys, message):
@@ -156,16 +157,12 @@ def test_a_dataset_is_named_so_that_its_results_stay_in_their_folder(tmp_path, n
 
 def test_the_model_that_a_search_writes_names_its_schema(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bolt.training.tuning.search.Objective", lambda *arguments: None)
-    monkeypatch.setattr("bolt.training.tuning.search.search_fold", lambda *arguments, **__: None)
     chosen = "# found\nname: chosen\nmodel: bolt\n"
-    monkeypatch.setattr("bolt.training.tuning.choice.write_choice", lambda *arguments: write_text(chosen, arguments[3]))
+    monkeypatch.setattr("bolt.training.choice.write_choice", lambda *arguments: write_text(chosen, arguments[3]))
     monkeypatch.setattr(Job, "note", lambda *arguments, **facts: None)
     config = series_dataset(tmp_path)
-    options = {"atlas": "dosenbach160", "model": "tiny", "scheme": "paper", "fold": None, "threads": 1}
-    job = Job(Namespace(stage="search", config=config, **options))
-    STAGES["search"].work(job)
-    written = job.layout.choice("dosenbach160", "paper", "tiny")
+    assert stage(config, "choose", atlas="dosenbach160", model="tiny", scheme="paper") == 0
+    written = Study.read(config).layout.choice("dosenbach160", "paper", "tiny")
     assert written.read_text() == f"# yaml-language-server: $schema={ROOT}/config/schemas/model.json\n{chosen}"
     assert configuration.load_model(str(written)).model == "bolt"
 

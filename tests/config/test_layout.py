@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bolt.cli.main import main
 from bolt.config import load_config
 from bolt.config.derivatives import T1W_PICTURES, anatomical_names, pictures_of
 from bolt.config.layout import Layout
@@ -15,6 +14,7 @@ from bolt.datasets import COLUMNS
 from bolt.io.files import read_json, write_status, write_table
 from bolt.preprocess.functional.workflow import functional_names
 from tests.snake import write_yaml
+from tests.stages import stage
 
 SPACE = "MNI152NLin2009aSym"
 SCANS = ("sub-01_task-rest", "sub-01_task-rest_run-2")
@@ -61,7 +61,7 @@ def left(layout: Layout) -> list[str]:
 def test_a_failing_t1w_loses_its_pictures_and_its_scans_keep_theirs(config: Path) -> None:
     layout = Layout(load_config(config))
     before = left(layout)
-    assert main(["anatomical", "--config", str(config), "--folder", "sub-01"]) == 0
+    assert stage(config, "anatomical", folder="sub-01", prefix="sub-01") == 0
     assert read_json(layout.anatomical_status("sub-01"))["state"] == "failed"
     anatomical = [name for name in left(layout) if "task" not in name]
     assert anatomical == ["sub-01_crash.txt", "sub-01_status.json"]
@@ -73,7 +73,7 @@ def test_a_failing_scan_loses_its_files_and_the_other_run_keeps_them(config: Pat
     layout = Layout(load_config(config))
     write_status(layout.anatomical_status("sub-01"), anatomical, "anatomical")
     before = left(layout)
-    assert main(["functional", "--config", str(config), "--scan", SCANS[0]]) == 0
+    assert stage(config, "functional", folder="sub-01", scan=SCANS[0]) == 0
     assert read_json(layout.functional_status(SCANS[0]))["state"] == "failed"
     after = left(layout)
     of_scan = [name for name in after if name.startswith(SCANS[0]) and not name.startswith(SCANS[1])]

@@ -165,7 +165,7 @@ def test_series_without_labels_are_indexed_by_the_stage(newest, tmp_path, monkey
     write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": "xcp_d", "label": None})
     keys = {"dataset": str(tmp_path / "mine.yaml"), "atlases": [str(tmp_path / "4S5Parcels")]}
     config = write_yaml(tmp_path / "config.yaml", keys)
-    cli.run(argparse.Namespace(stage="index", config=config, minimum_volumes=2))
+    cli.run(argparse.Namespace(stage="index", config=config))
     run = Run(yaml.safe_load(config.read_text()))
     assert run.tables_of_index == []
     participants(newest)

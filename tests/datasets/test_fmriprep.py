@@ -7,7 +7,6 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from bolt.cli.main import main
 from bolt.config import Config, Dataset, load_config
 from bolt.datasets import index
 from bolt.datasets.spaces import use_space_of_images
@@ -19,6 +18,7 @@ from bolt.workflow.stages import STAGES
 from bolt.workflow.start import start
 from tests.fake_bids import AFFINE, save_bold
 from tests.fake_fmriprep import describe
+from tests.stages import stage
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_every_acquisition_is_a_scan_of_its_own(derivatives):
     assert scans.exclude_reason.isna().all()
     for scan in scans.itertuples():
         assert Path(scan.confounds).name == f"{scan.scan_id}_desc-confounds_timeseries.tsv"
-        assert Path(scan.mask).name.startswith(f"{scan.scan_id}_space-")
+        assert all(Path(file).name.startswith(f"{scan.scan_id}_space-") for file in (scan.bold, scan.mask))
     assert scans.run["sub-0_task-rest_acq-a_dir-AP_run-1"] == "1"
 
 
@@ -280,11 +280,11 @@ def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_f
     write_yaml({"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}, "prep.yaml")
     raw = {"dataset": "prep.yaml", "atlases": [atlas.name], "experiments": [], "folds": {"outer": 2}}
     run = start(raw)
-    config = str(run.save_config())
+    config = run.save_config()
     hashes = repr(STAGES["parcellate"].settings(run.study))
     assert sha256(atlas) in hashes  # a changed image runs the stage again
-    assert main(["index", "--config", config]) == 0
-    assert main(["parcellate-scan", "--scan", "sub-1_task-rest", "--config", config]) == 0
+    assert stage(config, "index") == 0
+    assert stage(config, "parcellate", scan="sub-1_task-rest") == 0
     series = np.load(run.layout.series_file("sub-1_task-rest", name))
     bold = nib.load(next(derivatives.rglob("sub-1*_desc-preproc_bold.nii.gz"))).get_fdata()
     means = np.stack([bold[values == k].mean(axis=0) for k in (1, 2, 3)], axis=-1)

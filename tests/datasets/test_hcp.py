@@ -8,14 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bolt.cohort.published import compare_cohort
+from bolt.cohort.exclusions import compare_cohort
 from bolt.config import Bucket, Config, Dataset, Hcp, load_dataset
 from bolt.datasets import hcp, index
 from bolt.datasets.hcp import HEADER_BYTES, VOLUMES, HcpScan, read_header
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from bolt.workflow.checks import check_download_space, check_names
-from tests.fake_hcp import serve_s3, write_hcp, write_scan
+from tests.fake_hcp import TINY, serve_s3, write_hcp, write_scan
 
 PEOPLE = ["100206", "100307", "100408", "101006", "101107", "101309"]
 
@@ -41,7 +41,7 @@ def rest(tmp_path):
 
 @pytest.fixture
 def tasks(tmp_path):
-    write_hcp(tmp_path, PEOPLE[:3], list(VOLUMES)[1:], {})
+    write_hcp(tmp_path, PEOPLE[:3], list(VOLUMES)[1:], shape=TINY)
     return tmp_path
 
 
@@ -66,8 +66,7 @@ def test_rest_scans_have_sex_as_label_and_must_be_complete(config, rest):
 
 
 def test_cohort_is_compared_with_the_papers(config, rest):
-    scans = index(config, dataset(rest))
-    compared = compare_cohort(scans, dataset(rest).published)
+    compared = compare_cohort(index(config, dataset(rest)), dataset(rest).published)
     assert compared.to_dict("list") == {
         "measure": ["scans", "subjects, sex female", "subjects, sex male"],
         "found": [5, 3, 2],
@@ -90,7 +89,7 @@ def test_families_and_ages_come_from_the_restricted_table(config, rest, caplog):
 def test_tasks_are_labels_and_scans_of_a_subject_share_a_group(config, tasks):
     short = tasks / "HCP_1200/100307/MNINonLinear/Results/tfMRI_WM_LR"
     shutil.rmtree(short)
-    write_scan(tasks / "HCP_1200", "100307", "WM", 404)
+    write_scan(tasks / "HCP_1200", "100307", "WM", 404, TINY)
     scans = table(config, dataset(tasks, "hcp_task"))
     assert len(scans) == 21 and (scans.label == scans.task).all()
     assert scans.groupby("subject").label.nunique().tolist() == [7, 7, 7]
@@ -173,7 +172,7 @@ def no_aws(monkeypatch, tmp_path):
 
 @pytest.fixture
 def service(tmp_path, no_aws):
-    write_hcp(tmp_path, PEOPLE[:4], ["REST", "EMOTION"], {"100307": 100})
+    write_hcp(tmp_path, PEOPLE[:4], ["REST", "EMOTION"], {"100307": 100}, TINY)
     page = tmp_path / "HCP_1200/100408/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR.nii.gz"
     page.write_text("<html>")
     shutil.rmtree(tmp_path / "HCP_1200/101006/MNINonLinear/Results/rfMRI_REST1_LR")

@@ -6,9 +6,8 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from bids import BIDSLayout
 from bids_validator import BIDSValidator
-from nilearn import datasets as nilearn_datasets
+from joblib import parallel_config
 from scipy.ndimage import map_coordinates
 from scipy.stats import skew
 from sklearn.metrics import roc_auc_score
@@ -17,91 +16,55 @@ from sklearn.svm import SVC
 
 from bolt.config import Config, Simulate, load_dataset
 from bolt.datasets import index
-from bolt.datasets.phantom import dataset as phantom_module
-from bolt.datasets.phantom.anatomy import (
-    HEAD_CENTRE,
-    SOURCES,
-    Warp,
-    distorted,
-    make_head,
-    smooth_factor,
-    transform_points,
-    world_coordinates,
-)
-from bolt.datasets.phantom.dataset import CLASSES, head_template, informative, simulate, simulate_series, subjects
-from bolt.datasets.phantom.scan import (
-    _slow_waves,
-    _spin_history,
-    framewise_displacement,
-    head_motion,
-    rigid,
-    slice_times,
-)
+from bolt.datasets.phantom import anatomy, scan
+from bolt.datasets.phantom import dataset as phantom
 from bolt.datasets.phantom.signal import make_series, patterns, random_stream, rois
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
+from bolt.truth.table import Truth
 from tests.phantoms import TINY
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coarse_deformations():
+    """Write deformations on a coarse grid: the fine one takes as long as all else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phantom, "TRUTH_GRID", 8)
+        yield
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("phantom") / "bids"
-    simulate(out, TINY)
+    with parallel_config(backend="threading"):  # other processes would import everything again
+        phantom.simulate(out, TINY, n_jobs=2)
     return out
-
-
-@pytest.fixture(scope="module")
-def many():
-    """Simulate the 200 series on which the difficulty of the task is tested."""
-    people, series = simulate_series(200, load_dataset("phantom").simulate)
-    return np.array([p.positive for p in people]), series
-
-
-def write_subject(out, settings, person):
-    """Write one subject, with its deformations on a coarse grid: the fine one takes as long as all else."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(phantom_module, "TRUTH_GRID", 8)
-        phantom_module._write_subject(out, settings, person)
 
 
 def truth(folder, name, ending):
     return folder / "derivatives" / "truth" / name / f"{name}_{ending}"
 
 
-def matrices(path):
-    table = read_table(path)
-    rows = table[[f"m{i}{j}" for i in range(3) for j in range(4)]].to_numpy().reshape(-1, 3, 4)
-    return np.stack([np.vstack([row, [0, 0, 0, 1]]) for row in rows])
-
-
 def sample(points_image, points):
     """Interpolate an image of points linearly at world coordinates (n, 3)."""
-    voxels = transform_points(np.linalg.inv(points_image.affine), points).T
+    voxels = anatomy.transform_points(np.linalg.inv(points_image.affine), points).T
     return np.stack([map_coordinates(c, voxels, order=1) for c in np.moveaxis(points_image.get_fdata(), -1, 0)], -1)
 
 
-def grey_points(every=1):
-    image = nilearn_datasets.load_mni152_gm_template(resolution=4)
-    inside = image.get_fdata() > 0.5
-    return world_coordinates(image.affine, image.shape)[inside][::every], inside
+def grey_points():
+    """World coordinates of grey matter on the template's 8-mm grid, and which of its voxels they are."""
+    maps, affine = anatomy.icbm152(8)
+    inside = maps["gm"] > 0.5
+    return anatomy.world_coordinates(affine, inside.shape)[inside], inside
 
 
 # ---- the dataset -----------------------------------------------------------------------------
-def test_is_valid_bids(folder):
+def test_is_a_valid_dataset_of_which_every_scan_is_indexed(folder):
     files = [p for p in folder.rglob("*") if p.is_file() and "derivatives" not in p.parts]
     names = ["/" + p.relative_to(folder).as_posix() for p in files]
     assert len(names) == 5 - 1 + 4 * TINY.n_subjects
     assert [n for n in names if not BIDSValidator().is_bids(n)] == []
-    layout = BIDSLayout(folder, validate=True)
-    assert len(layout.get(suffix="bold", extension=".nii.gz")) == TINY.n_subjects
-    metadata = layout.get(suffix="bold", extension=".nii.gz")[0].get_metadata()
-    assert metadata["TaskName"] == "rest"
-    assert 0 <= min(metadata["SliceTiming"]) < max(metadata["SliceTiming"]) < metadata["RepetitionTime"]
-
-
-def test_the_index_includes_every_scan(folder):
-    dataset = load_dataset("phantom").model_copy(update={"path": folder})
-    scans = index(Config(dataset="phantom"), dataset)
+    scans = index(Config(dataset="phantom"), load_dataset("phantom").model_copy(update={"path": folder}))
     assert scans.exclude_reason.isna().all()
     assert sorted(scans.label) == ["control", "control", "patient", "patient"]
 
@@ -117,30 +80,18 @@ def test_headers_and_sidecars_have_geometry_and_timing(folder):
         np.testing.assert_allclose(bold.header.get_zooms(), [TINY.bold_resolution[i]] * 3 + [TINY.tr[i]], rtol=1e-5)
         assert bold.shape[3] == TINY.n_volumes[i]
         sidecar = read_json(folder / name / "func" / f"{name}_task-rest_bold.json")
-        assert len(sidecar["SliceTiming"]) == bold.shape[2]
+        assert sidecar["TaskName"] == "rest" and len(sidecar["SliceTiming"]) == bold.shape[2]
+        assert 0 <= min(sidecar["SliceTiming"]) < max(sidecar["SliceTiming"]) < sidecar["RepetitionTime"]
         t1w = nib.load(folder / name / "anat" / f"{name}_T1w.nii.gz")
         np.testing.assert_allclose(t1w.header.get_zooms(), TINY.t1w_resolution)
         assert bold.get_fdata().std(-1).max() > 0 and t1w.get_fdata().std() > 0
 
 
-def differing(folder, other):
-    files = [p.relative_to(other) for p in other.rglob("*") if p.is_file()]
-    return len(files), filecmp.cmpfiles(folder, other, files, shallow=False)[1:]
-
-
-def test_same_settings_same_bytes(folder, tmp_path):
-    phantom_module._write_subject(tmp_path, TINY, subjects(TINY)[1])
-    assert differing(folder, tmp_path) == (4 + 11, ([], []))
-
-
-@pytest.mark.slow
-def test_same_settings_same_bytes_for_any_number_of_processes(folder, tmp_path):
-    simulate(tmp_path / "again", TINY, n_jobs=2)
-    n_files = sum(p.is_file() for p in folder.rglob("*"))
-    assert differing(folder, tmp_path / "again") == (n_files, ([], []))
-
-
-def test_another_seed_is_another_dataset():
+def test_same_settings_same_bytes_for_any_order_and_another_seed_other_data(folder, tmp_path):
+    phantom._write_subject(tmp_path, TINY, phantom.subjects(TINY)[1])
+    files = [p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file()]
+    assert len(files) == 4 + 11
+    assert filecmp.cmpfiles(folder, tmp_path, files, shallow=False)[1:] == ([], [])
     first, second = (make_series(TINY.model_copy(update={"seed": s}), 0, 0, True).values for s in (0, 1))
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.3
 
@@ -150,24 +101,20 @@ def test_only_a_phantom_is_replaced_and_a_failure_leaves_it(tmp_path, monkeypatc
     out.mkdir()
     (out / "thesis.txt").touch()
     with pytest.raises(DataError, match="neither empty nor a phantom"):
-        simulate(out, TINY)
+        phantom.simulate(out, TINY)
     (out / "derivatives" / "truth").mkdir(parents=True)
-
-    def fail(*_):
-        raise RuntimeError
-
-    monkeypatch.setattr(phantom_module, "_write_subject", fail)
-    with pytest.raises(RuntimeError):
-        simulate(out, TINY)
+    monkeypatch.setattr(phantom, "_write_subject", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        phantom.simulate(out, TINY)
     assert (out / "thesis.txt").exists() and [p.name for p in tmp_path.iterdir()] == ["bids"]
-    monkeypatch.setattr(phantom_module, "_write_subject", lambda *_: None)
-    simulate(out, TINY)
+    monkeypatch.setattr(phantom, "_write_subject", lambda *_: None)
+    phantom.simulate(out, TINY)
     assert not (out / "thesis.txt").exists() and (out / "participants.tsv").exists()
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 24])
 def test_classes_are_balanced_over_sites_and_sexes(n):
-    table = pd.DataFrame(subjects(TINY, n))
+    table = pd.DataFrame(phantom.subjects(TINY, n))
     assert table.positive.sum() == n // 2
     assert table.name.is_unique and table.name.is_monotonic_increasing
     if n >= 4:
@@ -179,16 +126,16 @@ def test_classes_are_balanced_over_sites_and_sexes(n):
 
 def test_the_shipped_settings_are_the_defaults():
     assert load_dataset("phantom").simulate == Simulate()
-    assert load_dataset("phantom").classes == CLASSES
+    assert load_dataset("phantom").classes == phantom.CLASSES
 
 
 # ---- heads -----------------------------------------------------------------------------------
 def test_affine_registration_is_not_enough_and_nothing_folds():
-    points, _ = grey_points(every=20)
+    points, _ = grey_points()
     corner = nib.affines.from_matvec(np.diag([6.0, 6, 6]), [-80, -110, -70])
-    cells = world_coordinates(corner, (27, 31, 26))
+    cells = anatomy.world_coordinates(corner, (27, 31, 26))
     for i in range(6):
-        warp = Warp(Simulate(), i)
+        warp = anatomy.Warp(Simulate(), i)
         inside = warp.to_subject(points)
         np.testing.assert_allclose(warp.to_template(inside), points, atol=0.05)
         design = np.c_[points, np.ones(len(points))]
@@ -196,55 +143,56 @@ def test_affine_registration_is_not_enough_and_nothing_folds():
         assert np.median(np.linalg.norm(residual, axis=1)) >= 2
         jacobian = np.stack(np.gradient(warp.to_template(cells), 6.0, axis=(0, 1, 2)), axis=-1)
         assert np.linalg.det(jacobian).min() > 0.1
-    still = Warp(Simulate(warp_mm=0), 0)
-    np.testing.assert_allclose(still.to_template(points), transform_points(still.affine, points))
+    points = anatomy.HEAD_CENTRE + np.random.default_rng(0).uniform(-anatomy.WORLD / 2, anatomy.WORLD / 2, (100, 3))
+    knots = ((points - anatomy.HEAD_CENTRE + anatomy.WORLD / 2) / anatomy.KNOTS).T
+    spline = [map_coordinates(one, knots, order=3, prefilter=False) for one in warp._coefficients]
+    np.testing.assert_allclose(warp._displacement(points).T, spline, atol=1e-9)
+    still = anatomy.Warp(Simulate(warp_mm=0), 0)
+    np.testing.assert_allclose(still.to_template(points), anatomy.transform_points(still.affine, points))
 
 
 def test_template_has_a_shell_of_its_own(folder):
-    template = head_template(4.0)
+    template = phantom.head_template(4.0)
     head, brain = template["T1w"].get_fdata(), template["brain_mask"].get_fdata() > 0
     assert template["T1w"].shape == template["gm"].shape
     assert (head[~brain] > 700).sum() > 0.1 * brain.sum()  # scalp
     shells = [nib.load(p).get_fdata() for p in sorted(folder.glob("sub-*/anat/*_T1w.nii.gz"))]
     assert len({round(s.sum()) for s in shells}) == TINY.n_subjects
     with pytest.raises(ConfigError, match="whole millimetres"):
-        head_template(2.5)
+        phantom.head_template(2.5)
 
 
 def test_smooth_factor_stays_in_its_range():
     affine = np.diag([8.0, 8, 8, 1])
     affine[:3, 3] = -100
-    field = smooth_factor(affine, (25, 25, 25), 0.3, np.random.default_rng(0))
+    field = anatomy.smooth_factor(affine, (25, 25, 25), 0.3, np.random.default_rng(0))
     assert 0.7 <= field.min() < 0.95 and 1.05 < field.max() <= 1.3
     assert np.abs(np.diff(field, axis=0)).max() < 0.1
 
 
 # ---- scans -----------------------------------------------------------------------------------
 def test_motion_has_the_configured_size():
-    motions = [head_motion(Simulate(), 100, random_stream(Simulate(), i, "motion")) for i in range(24)]
-    displacement = np.array([framewise_displacement(m) for m in motions])
+    motions = [scan.head_motion(Simulate(), 100, random_stream(Simulate(), i, "motion")) for i in range(24)]
+    displacement = np.array([scan.framewise_displacement(m) for m in motions])
     assert 0.17 < displacement.mean() < 0.23
     assert displacement.mean(1).min() > 0.13 and displacement.mean(1).max() < 0.27
     jerky = (displacement > 0.9).sum(1)
     assert jerky.min() >= 1 and np.median(jerky) == 3
     assert displacement.max() < 3
     assert (motions[0][0] == 0).all()
-    assert (head_motion(Simulate(motion_fd=0), 50, np.random.default_rng(0)) == 0).all()
+    assert (scan.head_motion(Simulate(motion_fd=0), 50, np.random.default_rng(0)) == 0).all()
 
 
-def test_rigid_matrices_turn_around_the_heads_centre():
-    matrix = rigid(np.array([1.0, 2, 3, 0, 0, np.pi / 2]))
-    np.testing.assert_allclose(transform_points(matrix, np.array([0.0, -17, 8])), [1, -15, 11])
-    np.testing.assert_allclose(transform_points(matrix, np.array([10.0, -17, 8])), [1, -5, 11], atol=1e-12)
-
-
-def test_slices_are_interleaved():
-    np.testing.assert_allclose(slice_times(5, 2.0), [0, 1.2, 0.4, 1.6, 0.8])
+def test_heads_turn_around_their_centre_and_slices_are_interleaved():
+    matrix = scan.rigid(np.array([1.0, 2, 3, 0, 0, np.pi / 2]))
+    np.testing.assert_allclose(anatomy.transform_points(matrix, np.array([0.0, -17, 8])), [1, -15, 11])
+    np.testing.assert_allclose(anatomy.transform_points(matrix, np.array([10.0, -17, 8])), [1, -5, 11], atol=1e-12)
+    np.testing.assert_allclose(scan.slice_times(5, 2.0), [0, 1.2, 0.4, 1.6, 0.8])
 
 
 def test_tsnr_is_the_configured_one(tmp_path):
     still = TINY.model_copy(update={"motion_fd": 0.0, "jerks": 0, "signal_percent": 0.0, "tsnr": [50.0, 50.0]})
-    write_subject(tmp_path, still, subjects(still)[0])
+    phantom._write_subject(tmp_path, still, phantom.subjects(still)[0])
     data = nib.load(next(tmp_path.glob("sub-*/func/*_bold.nii.gz"))).get_fdata()
     series = data[data.mean(-1) > 0.6 * np.percentile(data.mean(-1), 98)]
     volumes = np.linspace(-1, 1, data.shape[-1])
@@ -252,12 +200,11 @@ def test_tsnr_is_the_configured_one(tmp_path):
     assert 38 < np.median(series.mean(1) / (series - trend).std(1)) < 58
 
 
-# ---- truth -----------------------------------------------------------------------------------
 def test_spin_history_follows_motion_across_slices_and_decays():
     motion = np.zeros((6, 6))
     motion[2:, 2] = 2.0  # up by 2 mm at once
     motion[4:, 0] = 3.0  # within the slice: no effect
-    history = _spin_history(np.zeros((2, 2, 2, 3)), rigid(motion), tr=2.0)
+    history = scan._spin_history(np.zeros((2, 2, 2, 3)), scan.rigid(motion), tr=2.0)
     assert history[0, 0, 0].tolist() == pytest.approx([0, 0, *(2 * np.exp(-2 * np.arange(4) / 1.3))])
 
 
@@ -265,7 +212,7 @@ def test_slow_physiology_follows_its_share():
     share = np.zeros((10, 10, 10))
     share[:5], share[5:8] = 1, 0.3
     affine = np.diag([20.0, 20.0, 20.0, 1.0])
-    waves = _slow_waves(affine, share, np.arange(200) * 2.0, Simulate(), 0)
+    waves = scan._slow_waves(affine, share, np.arange(200) * 2.0, Simulate(), 0)
     assert waves[:5].std(-1).mean() == pytest.approx(1, abs=0.3)
     assert waves[5:8].std(-1).mean() == pytest.approx(0.3, abs=0.1)
     assert not waves[8:].any()
@@ -273,41 +220,43 @@ def test_slow_physiology_follows_its_share():
     assert spectrum[np.fft.rfftfreq(200, 2.0) < 0.15].sum() > 0.95 * spectrum.sum()
 
 
-def test_deformations_are_each_others_inverse(folder):
+# ---- truth -----------------------------------------------------------------------------------
+def test_written_deformations_are_those_of_the_subject_in_both_directions(folder):
     points, inside = grey_points()
+    warp = anatomy.Warp(TINY, 0)
     forth, back = (
         nib.load(truth(folder, "sub-01", f"from-{way}_points.nii.gz")) for way in ("T1w_to-template", "template_to-T1w")
     )
-    np.testing.assert_allclose(sample(forth, back.get_fdata()[inside]), points, atol=0.2)
+    np.testing.assert_allclose(warp.to_template(back.get_fdata()[inside]), points, atol=0.01)
+    everywhere = anatomy.world_coordinates(forth.affine, forth.shape[:3])
+    np.testing.assert_allclose(forth.get_fdata(), warp.to_template(everywhere), atol=1e-4)
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_truth_finds_the_series_in_the_images(tmp_path, monkeypatch, number):
     """Test all conventions at once: deformation, repositioning, motion, order of ROIs and sampling times."""
     moving = TINY.model_copy(update={"n_subjects": 2, "motion_fd": 2.0, "tsnr": [400.0, 400.0]})
-    person, used = subjects(moving)[number], []
-    scan = phantom_module.scan_bold
-    monkeypatch.setattr(phantom_module, "scan_bold", lambda *given: used.append(given[2]) or scan(*given))
-    write_subject(tmp_path, moving, person)
+    person, used = phantom.subjects(moving)[number], []
+    scan_bold = phantom.scan_bold
+    monkeypatch.setattr(phantom, "scan_bold", lambda *given: used.append(given[2]) or scan_bold(*given))
+    phantom._write_subject(tmp_path, moving, person)
     name, centres = person.name, rois()[["x", "y", "z"]].to_numpy(float)
-    in_t1w = sample(nib.load(truth(tmp_path, name, "from-template_to-T1w_points.nii.gz")), centres)
-    motion = matrices(truth(tmp_path, name, "task-rest_motion.tsv"))
-    moved = matrices(truth(tmp_path, name, "task-rest_from-T1w_to-bold.tsv"))[0]
-    np.testing.assert_allclose(used[0], motion @ moved, atol=1e-9)
-    in_bold = transform_points(moved, in_t1w)
+    known = Truth(tmp_path / "derivatives/truth", f"{name}_task-rest")
+    np.testing.assert_allclose(used[0], known.motion @ known.t1w_to_bold, atol=1e-9)
+    in_bold = anatomy.transform_points(known.t1w_to_bold, sample(known.places, centres))
     bold = nib.load(tmp_path / name / "func" / f"{name}_task-rest_bold.nii.gz")
     volumes = np.moveaxis(bold.get_fdata(), -1, 0)
-    true = np.load(truth(tmp_path, name, "task-rest_roiseries.npy"))
+    true = np.load(known.series)
 
     def agreement(motion):
-        places = [transform_points(m, in_bold).T for m in np.linalg.inv(bold.affine) @ motion]
+        places = [anatomy.transform_points(m, in_bold).T for m in np.linalg.inv(bold.affine) @ motion]
         sampled = [map_coordinates(v, p, order=1) for v, p in zip(volumes, places, strict=True)]
         return np.median([np.corrcoef(a, b)[0, 1] for a, b in zip(np.transpose(sampled), true.T, strict=True)])
 
-    right = agreement(motion)
+    right = agreement(known.motion)
     assert right > 0.7
-    assert right > agreement(np.linalg.inv(motion)) + 0.1
-    assert right > agreement(np.broadcast_to(np.eye(4), motion.shape)) + 0.1
+    assert right > agreement(np.linalg.inv(known.motion)) + 0.1
+    assert right > agreement(np.broadcast_to(np.eye(4), known.motion.shape)) + 0.1
 
 
 def test_tables_of_truth_agree(folder):
@@ -315,7 +264,8 @@ def test_tables_of_truth_agree(folder):
     assert len(planted) == TINY.n_informative and planted["sign"].sum() == 0
     assert set(rois().set_index("value").network[planted.value]) == {"default"}
     people = read_table(folder / "participants.tsv").set_index("participant_id")
-    for name, person in people.iterrows():
+    _, without_images = phantom.simulate_series(TINY.n_subjects, TINY)
+    for (name, person), made in zip(people.iterrows(), without_images, strict=True):
         events = read_table(truth(folder, name, "task-rest_events.tsv"))
         sign = 1 if person.diagnosis == "patient" else -1
         for kind, expected in (("event", sign), ("decoy", -sign)):
@@ -327,6 +277,7 @@ def test_tables_of_truth_agree(folder):
         landmarks = read_table(truth(folder, name, "task-rest_landmarks.tsv"))
         assert ((landmarks.response > 0.5) == (landmarks.landmark == 1)).all()
         series = np.load(truth(folder, name, "task-rest_roiseries.npy"))
+        np.testing.assert_array_equal(made.values, series)
         assert len(landmarks) == len(series) == len(read_table(truth(folder, name, "task-rest_motion.tsv")))
         projection = series[:, planted.value - 1] @ planted["sign"].to_numpy() * sign
         inside = landmarks.landmark == 1
@@ -335,47 +286,34 @@ def test_tables_of_truth_agree(folder):
 
 
 # ---- difficulty ----------------------------------------------------------------------
-def test_no_single_roi_separates_the_classes(many):
-    """Test the largest AUC, in either direction, of the variance and skew of informative ROIs."""
-    y, series = many
-    planted = informative(Simulate()).index
-    for statistic in (np.var, skew):
-        values = np.array([statistic(s.values[:, planted], axis=0) for s in series])
+def test_events_alone_separate_the_classes():
+    people, series = phantom.simulate_series(200, load_dataset("phantom").simulate)
+    y, planted = np.array([p.positive for p in people]), phantom.informative(Simulate())
+    for statistic in (np.var, skew):  # of no informative ROI do they separate the classes, in either direction
+        values = np.array([statistic(s.values[:, planted.index], axis=0) for s in series])
         areas = np.array([roc_auc_score(y, column) for column in values.T])
         assert np.maximum(areas, 1 - areas).max() <= 0.65
 
-
-def test_static_connectivity_does_not_separate_the_classes(many):
-    y, series = many
-    upper = np.triu_indices(160, 1)
+    upper = np.triu_indices(160, 1)  # nor does static connectivity
     connectivity = np.array([np.arctanh(np.corrcoef(s.values.T)[upper]) for s in series])
-    folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    score = cross_val_predict(SVC(kernel="linear"), connectivity, y, cv=folds, method="decision_function")
+    folds, linear = StratifiedKFold(5, shuffle=True, random_state=0), connectivity @ connectivity.T
+    score = cross_val_predict(SVC(kernel="precomputed"), linear, y, cv=folds, method="decision_function")
     assert roc_auc_score(y, score) <= 0.75
 
-
-def test_events_separate_the_classes(many):
-    """An observer who knows the patterns, and looks when v moves without w, makes no mistake."""
-    y, series = many
-    planted = informative(Simulate())
-    v = np.zeros(160)
-    v[planted.index] = planted.sign
-    _, w = patterns(Simulate())
+    # but an observer who knows the patterns, and looks when v moves without w, makes no mistake
+    v, w = patterns(Simulate())
     scores = []
     for s in series:
         on_v, on_w = s.values @ v / np.abs(v).sum(), s.values @ w / np.abs(w).sum()
         scores.append(on_v[np.argmax(np.abs(on_v) - np.abs(on_w))])
     assert roc_auc_score(y, scores) >= 0.95
 
-
-def test_position_in_the_scan_is_uninformative(many):
-    _, series = many
+    # events are everywhere in a scan alike: with 200 scans, the standard error at each position is 0.026
     occupied = np.mean(
         [np.interp(np.linspace(0, 1, 10), np.linspace(0, 1, len(s.response)), s.landmarks) for s in series], 0
     )
     share = np.mean([s.landmarks.mean() for s in series])
     assert 0.08 < share < 0.25
-    # 200 scans: a standard error of 0.026 at each position
     assert np.abs(occupied - share).max() < 0.09
 
 
@@ -392,47 +330,30 @@ def test_background_is_slow_and_ordered_by_network():
     assert np.mean([s.values.std() for s in series]) == pytest.approx(1, abs=0.05)
 
 
-def test_series_without_images_equal_those_of_the_dataset(folder):
-    people, series = simulate_series(TINY.n_subjects, TINY)
-    for person, scan in zip(people, series, strict=True):
-        np.testing.assert_array_equal(scan.values, np.load(truth(folder, person.name, "task-rest_roiseries.npy")))
-
-
 # ---- difficult scans -------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def difficult(tmp_path_factory):
-    """A scan of thick slices over a part of the head, with distortion and a single-band reference."""
-    out = tmp_path_factory.mktemp("difficult")
+def test_thick_slices_of_a_part_of_the_head_and_a_single_band_reference_of_more_contrast(tmp_path):
     keys = {"slice_thickness": 12.0, "field_height": 96.0, "distortion_mm": 8.0, "sbref": True}
-    person = subjects(TINY)[0]
-    write_subject(out, TINY.model_copy(update=keys), person)
-    func = out / person.name / "func" / f"{person.name}_task-rest"
-    return nib.load(f"{func}_bold.nii.gz"), nib.load(f"{func}_sbref.nii.gz")
-
-
-def test_thick_slices_cover_a_part_of_the_head(difficult):
-    bold, sbref = difficult
+    phantom._write_subject(tmp_path, TINY.model_copy(update=keys), phantom.subjects(TINY)[0])
+    bold, sbref = (nib.load(tmp_path / f"sub-01/func/sub-01_task-rest_{kind}.nii.gz") for kind in ("bold", "sbref"))
     assert bold.shape[2] == 8 and bold.header.get_zooms()[2] == 12
     middle = bold.affine @ [*(np.array(bold.shape[:3]) - 1) / 2, 1]
-    np.testing.assert_allclose(middle[:3], HEAD_CENTRE)
+    np.testing.assert_allclose(middle[:3], anatomy.HEAD_CENTRE)
     assert sbref.shape == bold.shape[:3] and np.array_equal(sbref.affine, bold.affine)
-
-
-def test_the_single_band_reference_shows_the_scan_with_more_contrast(difficult):
-    bold, sbref = (image.get_fdata() for image in difficult)
-    mean = bold.mean(-1)
+    mean, reference = bold.get_fdata().mean(-1), sbref.get_fdata()
     inside = mean > 0.3 * mean.max()
-    assert np.corrcoef(mean[inside], sbref[inside])[0, 1] > 0.6
-    spread = [values[inside].std() / values[inside].mean() for values in (mean, sbref)]
+    assert np.corrcoef(mean[inside], reference[inside])[0, 1] > 0.6
+    spread = [values[inside].std() / values[inside].mean() for values in (mean, reference)]
     assert spread[1] > 1.15 * spread[0]  # both also vary by the coils
 
 
 def test_distortion_shifts_and_darkens_what_lies_above_a_source_alone():
-    head = make_head(TINY, 0, Warp(TINY, 0))
-    seen = distorted(head, 8.0)
+    warp = anatomy.Warp(TINY, 0)
+    head = anatomy.make_head(TINY, 0, warp)
+    seen = anatomy.distorted(head, warp, 8.0)
     assert np.array_equal(seen.t1w, head.t1w)
     assert abs(head.t1w[0, 0, 0]) < 1e-3  # air
-    distance = np.min([np.linalg.norm(head.places - source, axis=-1) for source in SOURCES], axis=0)
+    places = warp.to_template(anatomy.world_coordinates(head.affine, head.t1w.shape))
+    distance = np.min([np.linalg.norm(places - source, axis=-1) for source in anatomy.SOURCES], axis=0)
     np.testing.assert_allclose(seen.epi[distance > 60], head.epi[distance > 60], atol=0.01)
     assert seen.epi[distance < 8].mean() < 0.4 * head.epi[distance < 8].mean()
     # half the largest shift about 14 mm from a source: the profile there fits best when moved forwards by as much

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from bolt.cli import main as cli
-from bolt.cli.main import main
 from bolt.config.study import Study
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
 from bolt.workflow.run import Run
 from tests.snake import series_dataset, write_yaml
+from tests.stages import stage
 
 
 @pytest.fixture
@@ -30,23 +30,21 @@ def config(tmp_path, monkeypatch):
 
 
 def test_from_scans_to_report(config, tmp_path):
-    where = ["--config", str(config)]
-    assert main(["index", *where]) == 0
+    assert stage(config, "index") == 0
     scans = read_table("results/mine/scans.tsv").set_index("subject")
     reasons = scans["exclude_reason"].dropna()
     assert sorted(reasons.index) == ["sub-03", "sub-07"] and "'young' is not a number" in reasons["sub-07"]
-    assert main(["cache", *where, "--atlas", "dosenbach160"]) == 0
-    assert main(["exclusions", *where]) == 0
-    assert main(["folds", *where]) == 0
+    for rule in ("cache", "exclusions", "folds"):
+        assert stage(config, rule, atlas="dosenbach160") == 0
     folds = read_table("results/mine/folds.tsv").merge(scans["label"].rename("years"), on="subject")
     spread = folds[folds.role == "test"].astype({"years": float}).groupby("fold")["years"]
     assert (spread.max() - spread.min()).min() > 15  # every fold tests all quarters
 
     model = next(iter(Study.read(config).models))
-    run = [*where, "--atlas", "dosenbach160", "--model", model, "--seed", "0"]
-    assert main(["train", *run, "--fold", "0", "1", "2"]) == 0
-    assert main(["evaluate", *run]) == 0
-    assert main(["report", *where]) == 0
+    names = {"atlas": "dosenbach160", "model": model, "seed": 0}
+    assert stage(config, "train_folds", "--fold", "0", "1", "2", **names) == 0
+    assert stage(config, "evaluate", **names) == 0
+    assert stage(config, "report") == 0
     folder = next((tmp_path / "results/mine/runs").rglob("seed-0"))
     assert read_json(folder / "summary.json")["pooled"]["n_scans"] == 24
     names = ("index", "performance", "cohort")

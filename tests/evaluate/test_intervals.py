@@ -212,12 +212,6 @@ def test_folds_count_alike_whatever_their_size():
     assert pooled_low < 0.4 < pooled_high and pooled_high - pooled_low > high - low
 
 
-def test_seeds_that_differ_widen_the_interval():
-    loss, group, seed = np.random.default_rng(3).exponential(size=10), [*range(10)] * 2, np.repeat([0, 1], 10)
-    alike, apart = (interval([*loss, *(loss + by)], group, seed=seed) for by in (0, 1))
-    assert apart[1] - apart[0] > 2 * (alike[1] - alike[0])
-
-
 def test_ends_are_possible_losses_and_equal_losses_have_no_width():
     low, high = interval([0.0] * 7 + [1.0], largest=1.0)
     assert 0 <= low < 0.125 < high <= 1

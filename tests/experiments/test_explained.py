@@ -18,8 +18,8 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_json, write_table
 from bolt.report.figures.style import TWO
 from tests.report.figures.test_plots import has_colour
+from tests.report.pages.test_moments import TR, block, curve
 from tests.report.results import words_only
-from tests.report.sections.explanation.test_moments import TR, block, curve
 
 ATLAS = "dosenbach160"
 

@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from bolt.config import ROOT, Config, known, load_config, load_dataset, load_experiment
-from bolt.evaluate.classes import METRICS
+from bolt.evaluate.scores import METRICS
 from bolt.experiments.entries import entries
 from bolt.experiments.markup import escape, latex, markdown
 from bolt.experiments.measured import with_formulas
@@ -16,12 +15,8 @@ from bolt.experiments.tables import as_in_paper, in_papers_order
 from bolt.workflow.run import Run
 from tests.experiments.test_entries import configured
 from tests.paper_list import belongs, listed
+from tests.report.before import as_before
 
-SHEETS = {
-    "ablation": ["Atlas", "CLS", "Windowing", "Fusion", "Cross Attn.", "CWR"],
-    "window_size": ["Atlas", "Window size"],
-}
-HEADINGS = ["Acc. (%)", "Rec. (%)", "Prec. (%)", "AUC (%)"]
 PAPER = ["ablation", "brain_maps", "comparison", "complexity", "landmarks", "task_timing", "window_size"]
 EXTRAS = ["baselines", "learning_curve", "spectra", "tuned", "tuned_learning_curve", "windows_only"]
 
@@ -45,63 +40,23 @@ def layout(name, *datasets):
     return as_in_paper(load_experiment(name), found, table)
 
 
-@pytest.mark.parametrize("name", SHEETS)
-def test_tables_of_settings_have_the_papers_columns_and_rows(name):
-    [sheet] = layout(name, "hcp_rest")
-    assert list(sheet.frame) == [*SHEETS[name], *HEADINGS] and sheet.title.endswith(": HCP-Rest")
-    n = len(sheet.frame) // 2
-    assert sheet.frame["Atlas"].tolist() == ["Schaefer"] * n + ["AAL"] * n
-    assert sheet.bold == {(i, heading) for i in (n - 1, 2 * n - 1) for heading in HEADINGS}
-    assert re.fullmatch(r"10\.00 ± 1\.23", sheet.frame["Acc. (%)"][0])
-
-
-def test_the_ablation_prints_the_papers_marks():
-    [sheet] = layout("ablation", "hcp_rest")
-    marks = [" ".join(row) for row in sheet.frame.iloc[:7, 1:6].to_numpy().tolist()]
-    assert marks == [
-        "✗ ✗ ✗ ✗ ✗", "✓ ✗ ✗ ✗ ✗", "✓ (G) ✓ ✗ ✗ ✗", "✓ (L) ✓ ✗ ✗ ✗", "✓ (L) ✓ ✓ ✗ ✗", "✓ (L) ✓ ✓ ✓ ✗",
-        "✓ (L) ✓ ✓ ✓ ✓",
-    ]  # fmt: skip
-    assert escape("✓ (G) ✗") == r"$\checkmark$ (G) $\times$"
-
-
-def test_the_comparison_has_a_table_per_atlas_with_datasets_beside_each_other():
-    schaefer, aal = layout("comparison", "abide1", "hcp_task", "hcp_rest")
-    assert (schaefer.title, aal.title) == ("Tables 4 and 5: Schaefer atlas", "Tables 4 and 5: AAL atlas")
-    names = [f"{dataset}: {heading}" for dataset in ("HCP-Rest", "HCP-Task", "ABIDE-I") for heading in HEADINGS]
-    assert list(schaefer.frame) == ["", *names] and len(schaefer.frame) == 14
-    assert schaefer.frame[""].tolist()[0] == "SVM" and schaefer.frame[""].tolist()[-1] == "BolT"
-    assert schaefer.bold == {(13, name) for name in names}
-    assert not {"meanMLP", "Majority", "SVM, crops"} & set(schaefer.frame[""])
-
-
-def test_reconstructed_methods_are_marked_and_explained_in_the_tables_that_people_copy():
-    stated = {e.row: e.model.fidelity for e in entries(Config(dataset="abide1"), load_experiment("comparison"))}
-    unknown = {row: fidelity.note for row, fidelity in stated.items() if fidelity.level == "reconstructed"}
-    sheets = layout("comparison", "abide1", "hcp_rest")
-    assert len(unknown) >= 4 and len(sheets) == 2
-    for sheet in sheets:
-        assert sheet.frame[""].tolist() == [f"{row} †" if row in unknown else row for row in stated]
-        assert "not a result of the original" in sheet.caption
-        for text, dagger, shown in ((markdown(sheet), "†", str), (latex(sheet, "tab:x"), r"$\dagger$", escape)):
-            assert all(f"{row} {dagger} " in text for row in unknown) and f"BolT {dagger}" not in text
-            notes = [f"{row} is reconstructed: {shown(note).rstrip('.')}" for row, note in unknown.items()]
-            assert all(note in text for note in notes) and text.count(" is reconstructed: ") == len(notes)
-    [settings] = layout("window_size", "hcp_rest")
-    assert "†" not in markdown(settings) and settings.notes == []
-
-
-def test_two_datasets_that_are_the_same_of_the_paper_keep_their_names():
-    [sheet, _] = layout("comparison", "abide1", "abide1_images")
-    assert {name.split(":")[0] for name in list(sheet.frame)[1:]} == {"ABIDE-I (abide1)", "ABIDE-I (abide1_images)"}
-
-
-def test_a_row_without_all_folds_is_named_and_never_bold():
+def test_tables_have_the_papers_rows_columns_marks_and_daggers():
+    """As in the paper, also where a row lacks folds; two datasets that are the same of the paper keep their names."""
+    [copies, _] = layout("comparison", "abide1", "abide1_images")
+    assert {name.split(":")[0] for name in list(copies.frame)[1:]} == {"ABIDE-I (abide1)", "ABIDE-I (abide1_images)"}
+    sheets = {name: layout(name, "hcp_rest") for name in ("ablation", "window_size")}
+    sheets["comparison"] = layout("comparison", "abide1", "hcp_task", "hcp_rest")
     found, table = filled("window_size", "hcp_rest")
     table.loc[table["row"] == "BolT, W = 200", ["n_folds", "n_scans"]] = [7, 70]
-    [sheet] = as_in_paper(load_experiment("window_size"), found, table)
-    assert {i for i, _ in sheet.bold} == {2, 6}
-    assert sheet.notes[0] == "HCP-Rest, Schaefer, BolT, W = 200: 7 of 10 folds, 70 of 100 scans tested"
+    sheets["a row lacks folds"] = as_in_paper(load_experiment("window_size"), found, table)
+    parts = [f"# {name}\n\n" + "\n".join(map(markdown, of_name)) for name, of_name in sheets.items()]
+    as_before("paper_layout.md", "\n".join(parts))
+    drawn = latex(sheets["comparison"][0], "tab:x")
+    unknown = [name.removesuffix(" †") for name in sheets["comparison"][0].frame[""] if name.endswith("†")]
+    assert len(unknown) >= 4 and all(rf"{row} $\dagger$ &" in drawn for row in unknown)
+    notes = [note for note in sheets["comparison"][0].notes if " is reconstructed: " in note]
+    assert len(notes) >= 4 and all(escape(note) in drawn for note in notes)
+    assert escape("✓ (G) ✗") == r"$\checkmark$ (G) $\times$"
 
 
 def test_other_experiments_have_no_such_table():

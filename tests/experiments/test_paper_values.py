@@ -9,7 +9,7 @@ import pytest
 
 from bolt.config import ROOT, Config, load_dataset, load_experiment
 from bolt.config.study import paper_dataset
-from bolt.evaluate.classes import METRICS
+from bolt.evaluate.scores import METRICS
 from bolt.experiments.entries import entries
 from bolt.experiments.results import paper_values, with_paper
 from bolt.io.errors import ConfigError

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from bolt.config import Experiment, Model
 from bolt.config.models import Fidelity
-from bolt.evaluate.classes import METRICS
 from bolt.evaluate.paired import TEST_COLUMNS
+from bolt.evaluate.scores import METRICS
 from bolt.experiments.complexity import exponents
 from bolt.experiments.explained import landmark_rows
 from bolt.experiments.figures import _curve_panel, _forest_panel, _row_name, draw_curves

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from bolt.config import Model, load_dataset
 from bolt.explain import importance as explain
+from bolt.explain.explainable import can_be_explained, has_importance
 from bolt.explain.importance import DRAWS, explain_fold, explain_untrained, fresh_model, importance_of
 from bolt.explain.relevance import importance
 from bolt.explain.weights import UNTRAINED, read_controls, read_importance
@@ -12,7 +14,9 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table
 from bolt.models.registry import create_model
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
+from bolt.workflow.run import Run
 from tests.explain.runs import HYPER, N_ROIS, MemoryCache, save_bolt, untrained_fold
+from tests.snake import write_yaml
 
 
 @pytest.fixture
@@ -111,3 +115,28 @@ def test_test_scans_with_events_have_the_mean_of_a_few_random_models(tmp_path):
         cache.index = rest
         explain_untrained(cache, tmp_path, "cpu")
         assert read_importance(tmp_path, UNTRAINED)[1] == []
+
+
+# ---- what can be explained is known before any work ------------------------------------------------------------------
+NONE, LOCAL, GLOBAL = ({"hyper": {"cls_token": kind}} for kind in ("none", "local", "global"))
+
+
+def test_only_bolt_with_cls_tokens_and_series_alone():
+    dataset = load_dataset("series")
+    for keys, answer in (
+        ({}, True),
+        ({"model": "lstm"}, False),
+        ({"covariates": ["age"]}, False),
+        (GLOBAL, True),
+        (NONE, False),
+        ({"by_fold": {0: {"hyper": {}}, 1: NONE}}, False),
+        (NONE | {"by_fold": {0: LOCAL}}, True),
+    ):
+        model = Model(**{"name": "m", "model": "bolt"} | keys)
+        assert has_importance(model) == can_be_explained(model, dataset) == answer, keys
+        assert not can_be_explained(model, dataset.model_copy(update={"classes": None}))
+
+
+def test_no_explanation_is_asked_of_what_has_none(tmp_path):
+    run = Run({"dataset": "series", "models": [str(write_yaml(tmp_path / "without.yaml", {"model": "bolt"} | NONE))]})
+    assert run.explanations() == [] and run.explanation_pages() == []

@@ -10,11 +10,10 @@ from bolt.config import Folds, Model, Training
 from bolt.explain.importance import explain_fold, explain_inner, importance_of, load_bolt
 from bolt.explain.landmarks import LEVELS, FoldScans, landmark_regression, top_tokens
 from bolt.explain.weights import CONTROLS_FILE, read_controls, read_importance, write_controls, write_importance
-from bolt.folds.inner import make_inner_folds
-from bolt.folds.splits import FOLD_COLUMNS
+from bolt.folds.splits import FOLD_COLUMNS, make_inner_folds
 from bolt.io.files import read_table, write_table
 from bolt.series.cache import SeriesCache
-from bolt.training.runner import train_fold
+from bolt.training.trainers import train_fold
 from tests.caches import dataset, pack, scan_table, split
 
 CLASSES = ["control", "patient"]

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
-from bolt.evaluate.classes import METRICS
+from bolt.evaluate.scores import METRICS
 from bolt.explain.landmarks import (
     LANDMARK_COLUMNS,
     SUBSET_COLUMNS,

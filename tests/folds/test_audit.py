@@ -18,7 +18,7 @@ from bolt.folds.audit import find_leaks
 from bolt.folds.check import file_contents, series_contents
 from bolt.folds.splits import make_folds
 from bolt.series.cache import SeriesCache
-from bolt.series.gather import build_cache
+from tests.caches import pack
 from tests.folds.test_splits import make_scans
 
 ROLES = ("train", "validation", "test")
@@ -80,14 +80,7 @@ def test_the_audit_agrees_with_a_look_at_every_pair(table, data):
 
 
 def cache_of(scans, folder, series):
-    files = {}
-    for scan, values in series.items():
-        files[scan] = folder / f"{scan}.npy"
-        np.save(files[scan], values)
-    rois = pd.DataFrame({"value": range(1, 4), "name": list("abc"), "network": "n", "hemisphere": "L"})
-    scans = scans.assign(kind="series", n_volumes=12)
-    build_cache(scans, "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
-    return SeriesCache(folder / "cache")
+    return SeriesCache(pack(folder, list(series.values()), scans.assign(kind="series", n_volumes=12)))
 
 
 def some_series(scans, seed=0):

@@ -1,6 +1,5 @@
 """Scans that hold the same recording: refused, excluded or never split."""
 
-import argparse
 import shutil
 
 import pandas as pd
@@ -9,15 +8,16 @@ import pytest
 from bolt.cli import main as cli
 from bolt.config import Folds
 from bolt.config.study import Study
-from bolt.folds.duplicates import find_copies, handle_copies, join_copies
-from bolt.folds.inner import make_inner_folds
-from bolt.folds.splits import make_folds
+from bolt.folds.audit import find_copies, handle_copies, join_copies
+from bolt.folds.splits import make_folds, make_inner_folds
 from bolt.io.errors import LeakError
-from bolt.io.files import read_table
+from bolt.io.files import read_table, read_yaml
 from bolt.series.cache import SeriesCache
 from bolt.training.outputs import fold_table
+from bolt.workflow.run import Run
 from tests.folds.test_splits import make_scans
 from tests.snake import series_dataset
+from tests.stages import command
 
 
 def contents_of(*copies: tuple[str, ...]) -> pd.Series:
@@ -99,8 +99,9 @@ def test_copies_are_refused_whichever_side_they_fall_on(seed):
     make_folds(one_person, settings, {"series": contents_of((first, third))})
 
 
-def run(stage: str, config, **options) -> None:
-    cli.run(argparse.Namespace(stage=stage, config=config, **options))
+def run(rule: str, config, **wildcards: str) -> None:
+    arguments = command(Run(read_yaml(config)), config, rule, **wildcards)
+    cli.run(cli.make_parser().parse_args(arguments))
 
 
 @pytest.mark.parametrize(("rule", "n_excluded", "n_warned"), [("refuse", 0, 0), ("exclude", 3, 1), ("group", 0, 4)])
@@ -110,7 +111,7 @@ def test_a_run_with_copies(tmp_path, monkeypatch, caplog, rule, n_excluded, n_wa
     config = series_dataset(tmp_path, folds={"outer": 2} | ({} if rule == "refuse" else {"duplicates": rule}))
     for copy, source in ((2, 0), (5, 4)):
         shutil.copy(*(tmp_path / f"series/sub-{i:02d}_task-rest.npy" for i in (source, copy)))
-    run("index", config, minimum_volumes=2)
+    run("index", config)
     run("cache", config, atlas="dosenbach160")
     run("exclusions", config)
     layout = Study.read(config).layout

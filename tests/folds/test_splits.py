@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
-from bolt.folds.inner import make_inner_folds
-from bolt.folds.splits import FOLD_COLUMNS, ROLES, audit_folds, hold_out, make_folds, quarters, stratified_groups
+from bolt.folds.label_permutation import label_units, people, permutations
+from bolt.folds.splits import (
+    FOLD_COLUMNS,
+    ROLES,
+    audit_folds,
+    hold_out,
+    make_folds,
+    make_inner_folds,
+    quarters,
+    stratified_groups,
+)
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
 
@@ -177,9 +186,6 @@ def test_audit_refuses_what_cannot_be_learned_from():
     good = make_folds(scans, Folds(outer=4))
     a = good.scan_id.map(scans.set_index("scan_id").label) == "A"
     spoiled = {
-        "unknown roles: dev": good.assign(role=["dev", *good.role[1:]]),
-        "not in the scan table: nobody": good.assign(scan_id=["nobody", *good.scan_id[1:]]),
-        "has 39 rows for 40 scans": good.drop(index=good.index[good.role == "train"][0]),
         "fold 0 has no validation scans": good.assign(role=good.role.replace("validation", "train")),
         "fold 0 has no training scan of class A": good.assign(
             role=good.role.where(~(a & (good.role == "train")), "validation")
@@ -425,3 +431,30 @@ def test_leaving_sites_out_and_subjects_as_units(families):
     inner = make_inner_folds(folds, by_subject, 0, settings, 2)
     assert (inner["group"] == inner["subject"]).all()
     assert inner.groupby(["fold", "subject"])["role"].nunique().max() == 1
+
+
+# ---- labels are permuted between the largest units with one label each -----------------------------------------------
+
+
+def scans_of(width: int) -> pd.DataFrame:
+    """Two scans per person, two people per family; the label changes every `width` scans."""
+    i = np.arange(48)
+    table = pd.DataFrame({"scan_id": [f"s{k:02d}" for k in i], "subject": [f"p{k // 2:02d}" for k in i]})
+    return table.assign(group=[f"f{k // 4:02d}" for k in i], label=np.where(i // width % 2, "patient", "control"))
+
+
+@pytest.mark.parametrize(("unit", "width"), [("group", 4), ("subject", 2), ("scan_id", 1)])
+def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> None:
+    scans = scans_of(width)
+    assert label_units(scans).equals(scans[unit])
+    drawn = permutations(scans, 30, np.random.default_rng(0))
+    by_unit = drawn.reshape(30, -1, width)
+    assert (by_unit == by_unit[..., :1]).all()  # one label per unit
+    assert ((drawn == "patient").sum(axis=1) == 24).all() and len(np.unique(drawn.astype(str), axis=0)) > 20
+    assert permutations(scans, 0, np.random.default_rng(0)).shape == (0, 48)
+
+
+def test_where_the_family_is_unknown_it_is_the_subject() -> None:
+    scans = scans_of(4)
+    assert people(scans.assign(group=None)).equals(scans["subject"])
+    assert label_units(scans.assign(group=None)).equals(scans["subject"])

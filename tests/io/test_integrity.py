@@ -20,11 +20,6 @@ DAMAGED = "damaged, or was changed.*Delete it and run the same command again"
 MISSING = "not found, although it was made.*Run the same command again"
 
 
-def halve(path):
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
 def change(path):
     content = bytearray(path.read_bytes())
     content[-2] ^= 1
@@ -72,7 +67,7 @@ def test_a_job_stops_at_damaged_results_of_the_job_before_it(tmp_path):
     second = Outcome("explain", tmp_path / "explain_status.json", 1)
     second.depends_on(tmp_path / "status.json")
     second.run(lambda: None)
-    halve(tmp_path / "checkpoint.safetensors")
+    change(tmp_path / "checkpoint.safetensors")
     with pytest.raises(ConfigError, match=DAMAGED):
         second.run(lambda: None)
     assert '"ok"' in (tmp_path / "explain_status.json").read_text()

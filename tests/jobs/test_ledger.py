@@ -8,7 +8,7 @@ from bolt.cli.main import main
 from bolt.config import ROOT
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json
-from bolt.jobs.ledger import JobCost, ledger, read_benchmark, refresh_ledger, write_ledger
+from bolt.jobs.ledger import ledger, read_benchmark, refresh_ledger, write_ledger
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 FOLD = "cc200/MNI152-none/bolt-1a2b/seed-0/fold-{}"
@@ -94,15 +94,12 @@ def test_provenance_without_a_job_is_skipped(tmp_path):
     assert ledger(tmp_path)[1] == []
 
 
-def test_the_model_is_read_from_the_jobs_name():
-    for name, model in {
-        FOLD.format(0): "bolt-1a2b",
-        FOLD.format(0) + "/inner-1": "bolt-1a2b",
-        "cc200/bolt/fold-3": "bolt",
-        "sub-01/ses-a/sub-01_ses-a_task-rest": None,
-        "all": None,
-    }.items():
-        assert JobCost("mine", "train_fold", name).model == model
+def test_the_model_is_read_from_the_jobs_name(tmp_path):
+    names = {FOLD.format(0): "bolt-1a2b", FOLD.format(1) + "/inner-1": "bolt-1a2b", "cc200/bolt/fold-3": "bolt"}
+    for name in [*names, "sub-01/ses-a/sub-01_ses-a_task-rest", "all"]:
+        measured(tmp_path, "train_fold", name, 3600.0, 3600.0)
+    table, _ = ledger(tmp_path)
+    assert table.fillna("n/a").set_index("model")["jobs"].to_dict() == {"bolt": 1, "bolt-1a2b": 2, "n/a": 2}
 
 
 def test_the_command_writes_a_described_table(tmp_path, monkeypatch):

@@ -8,8 +8,9 @@ from urllib.parse import unquote
 import pytest
 
 from bolt.io.files import sha256, write_json
-from bolt.jobs.run_crate import NAME, PROFILE, refresh_run_crate, write_run_crate
+from bolt.jobs.run_crate import NAME, refresh_run_crate, write_run_crate
 
+PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 DAY = "2026-11-2{}T06:00:23+0000"
 KNOWN_ELSEWHERE = ("https://w3id.org/ro/crate/", "http://schema.org/")
 """Identifiers of the standards themselves, which need no entity."""

@@ -82,6 +82,17 @@ def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:
     return net
 
 
+def as_configured(name: str, n_rois: int, n_classes: int, **changed: object) -> nn.Module:
+    """Create a model with the settings of its shipped configuration, in evaluation mode."""
+    config = load_model(name)
+    torch.manual_seed(0)
+    return create_model(config.model, n_rois, n_classes, **config.hyper | changed).eval()
+
+
+def size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def of_correlation(name: str, net: SeriesModel) -> bool:
     return isinstance(net, ConnectivityModel) or load_model(name).model in OF_CORRELATION
 

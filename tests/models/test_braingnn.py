@@ -7,7 +7,7 @@ from nilearn.connectome import ConnectivityMeasure
 from sklearn.covariance import LedoitWolf
 
 from bolt.models.braingnn import RoiConvolution, TopPooling, _two_steps
-from tests.models.recurrent import as_configured
+from tests.models.conformance import as_configured
 from tests.models.test_connectivity import brain_series
 
 

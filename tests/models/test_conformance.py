@@ -15,7 +15,7 @@ from bolt.config import load_model
 from bolt.explain.relevance import relevance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table
-from bolt.models.attention import bands, native
+from bolt.models.attention import native
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, inputs_of, known_models, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
@@ -233,9 +233,8 @@ def test_bfloat16_without_the_kernel_has_gradients_of_single_precision(name, mon
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", TORCH)
-def test_it_never_waits_for_the_host_and_draws_there(name, training, monkeypatch):
+def test_it_never_waits_for_the_host_and_draws_there(name, training):
     """Tensors without values: what would read one, or mix devices, raises; random numbers are those of every device."""
-    monkeypatch.setattr(bands, "_too_far_apart", lambda weights: False)  # a GPU asks for it without dropout only
     net = make(name, 12, 2).to("meta").train(training)
     x = torch.randn(3, net.min_length + 8, 12, device="meta")
     with _Operations() as operations:

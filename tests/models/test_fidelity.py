@@ -8,7 +8,7 @@ from bolt.config import Config, Experiment, known, load_experiment, load_model
 from bolt.config.models import Fidelity
 from bolt.experiments.entries import rows_of
 from bolt.io.places import ROOT
-from bolt.report.sections.methods import model_text
+from bolt.report.pages.methods import model_text
 from tests.training.test_runner import DATASET
 
 RECONSTRUCTED = {"cnn_lstm", "gc_lstm", "hatnet", "ift_net", "lstm"}

@@ -1,4 +1,4 @@
-"""GC-LSTM: its windows, correlations and filters against numpy, its memory, and a signal in connectivity."""
+"""GC-LSTM: its windows, correlations and filters against numpy, and its memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from bolt.models import gc_lstm
 from bolt.models.gc_lstm import chebyshev, scaled_laplacian
 from bolt.models.registry import create_model, with_facts
-from tests.models.recurrent import as_configured, learned, zscored
+from tests.models.conformance import as_configured
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,3 @@ def test_windows_read_together_or_apart_give_the_same_states():
     together = model._read(windows, *(torch.zeros_like(state) for _ in range(2)))
     for ours, theirs in zip((state, cell, total), together, strict=True):
         torch.testing.assert_close(ours, theirs)
-
-
-def test_it_learns_connectivity():
-    """Two ROIs share a signal, or do not."""
-    torch.manual_seed(1)
-    truth = torch.arange(64) % 2
-    x = torch.randn(64, 30, 5)
-    x[..., 1] = torch.where(truth[:, None] == 1, x[..., 0], x[..., 1]) + 0.5 * x[..., 1]
-    assert learned(as_configured("gc_lstm", 5, 2, crop=30), zscored(x), truth, steps=40, rate=1e-2) > 0.9

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bolt.models.hatnet import HATNet, HolisticAttention
-from tests.models.recurrent import size
+from tests.models.conformance import size
 from tests.models.transformers import joint_attention
 
 

@@ -1,10 +1,11 @@
-"""LSTM and meanMLP: equations, and what they can and cannot learn."""
+"""LSTM, CNN-LSTM and meanMLP: their equations."""
 
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
-from tests.models.recurrent import as_configured, learned, zscored
+from tests.models.conformance import as_configured
 
 
 def test_meanmlp_is_the_mean_of_the_logits_of_single_volumes_in_any_order():
@@ -28,25 +29,11 @@ def test_lstm_equals_its_equations():
     torch.testing.assert_close(model(x).logits[0], model.classifier(torch.stack(states).mean(0)))
 
 
-def planted(kind, n=256, time=24, n_rois=3):
-    """Simulate classes that differ in the skew of an ROI (`volumes`) or in the direction of its sawtooth (`order`)."""
-    torch.manual_seed(1)
-    truth = torch.arange(n) % 2
-    x = torch.randn(n, time, n_rois)
-    if kind == "volumes":
-        sign = (2 * truth - 1)[:, None]
-        x[..., 0] = sign * x[..., 0].exp()
-    else:
-        saw = (torch.arange(time) + torch.randint(8, (n, 1))) % 8.0
-        x[..., 0] = torch.where(truth[:, None] == 1, saw, saw.flip(1))
-    return zscored(x), truth
-
-
-def test_meanmlp_learns_what_single_volumes_show_and_cannot_learn_their_order():
-    assert learned(as_configured("meanmlp", 3, 2), *planted("volumes"), steps=60) > 0.95
-    x, truth = planted("order")
-    assert learned(as_configured("meanmlp", 3, 2), x, truth, steps=60) < 0.75
-
-
-def test_lstm_learns_order():
-    assert learned(as_configured("lstm", 3, 2), *planted("order"), steps=120, rate=1e-2) > 0.9
+def test_cnn_lstm_equals_its_equations():
+    """Convolutions along time with ROIs as channels, then the LSTM, whose states are averaged."""
+    model, x = as_configured("cnn_lstm", 6, 2), torch.randn(2, 21, 6)
+    model.train()(torch.randn(8, 21, 6))  # so that running statistics are not 0 and 1
+    features = x.mT
+    for layer, norm in (model.eval().convolutions[:2], model.convolutions[3:5]):
+        features = norm(functional.conv1d(features, layer.weight, layer.bias, padding=1)).relu()
+    torch.testing.assert_close(model(x).logits, model.classifier(model.lstm(features.mT)[0].mean(1)))

@@ -13,11 +13,18 @@ import torch
 from bolt.config import load_model
 from bolt.io.errors import ConfigError
 from bolt.io.places import ROOT
-from bolt.models import declared as declarations
-from bolt.models.declared import declared
+from bolt.models import registry
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.settings import annotations_of
-from bolt.models.registry import check_model, create_model, crops_alike, ignores_tail, known_models, with_facts
+from bolt.models.registry import (
+    check_model,
+    create_model,
+    crops_alike,
+    declared,
+    ignores_tail,
+    known_models,
+    with_facts,
+)
 from bolt.training.batches import learns_from_batches, needs_equal_lengths
 
 HYPER = {"logistic": {"n_covariates": 1}}
@@ -44,7 +51,8 @@ def test_the_tail_is_ignored_only_where_there_are_windows():
 
 @pytest.mark.parametrize("name", known_models())
 def test_the_source_declares_what_the_class_has(name):
-    net = create_model(name, 160, 2, **HYPER.get(name, {}))
+    with torch.device("meta"):
+        net = create_model(name, 160, 2, **HYPER.get(name, {}))
     light, real = declared(name), type(net)
     assert str(inspect.signature(light)) == str(inspect.signature(real))
     assert annotations_of(light) == annotations_of(real)
@@ -65,10 +73,12 @@ def test_a_source_that_computes_a_default_is_imported(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     text = "@register('odd')\nclass Odd(FeatureModel):\n    def __init__(self, n_rois, n_classes, size=compute()): ..."
     (tmp_path / "models/odd.py").write_text(text)
-    monkeypatch.setattr("bolt.models.declared.PACKAGE", tmp_path)
+    monkeypatch.setattr("bolt.models.registry.PACKAGE", tmp_path)
+    declared.cache_clear()
     assert declared("odd") is None
     (tmp_path / "models/odd.py").write_text(text.replace("compute()", "3"))
-    declarations._tree.cache_clear()
+    declared.cache_clear()
+    registry._tree.cache_clear()
     assert inspect.signature(declared("odd")).parameters["size"].default == 3
 
 

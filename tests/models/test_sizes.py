@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.models.recurrent import as_configured, size
+from tests.models.conformance import as_configured, size
 
 SIZES = [
     ("swint", 400, {}, 7_869_042),

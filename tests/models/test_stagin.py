@@ -1,4 +1,4 @@
-"""STAGIN: windows, edges, equations and the orthogonality term against explicit loops, and a signal."""
+"""STAGIN: windows, edges, equations and the orthogonality term against explicit loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from bolt.models import stagin
 from bolt.models.stagin import similarity
-from tests.models.recurrent import as_configured, learned, zscored
+from tests.models.conformance import as_configured
 
 
 @pytest.mark.parametrize(("length", "windows"), [(50, 1), (52, 1), (53, 2), (1200, 384)])
@@ -109,14 +109,3 @@ def test_gradients_are_the_same_if_inner_products_are_kept(monkeypatch):
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert len(recomputed) == 4
     assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
-
-
-def test_it_learns_connectivity():
-    """One half of the ROIs shares a signal, or the other."""
-    torch.manual_seed(1)
-    truth = (torch.arange(48) % 2)[:, None, None]
-    x, shared = torch.randn(48, 53, 8), torch.randn(48, 53, 1)
-    x[..., :4] += truth * shared
-    x[..., 4:] += (1 - truth) * shared
-    model = as_configured("stagin", 8, 2, hidden=32, n_layers=2)
-    assert learned(model, zscored(x), truth.flatten(), steps=50) > 0.9

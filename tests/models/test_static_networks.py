@@ -5,7 +5,7 @@ from torch.nn import functional
 
 from bolt.models.brainnetcnn import EdgeToEdge, Rows
 from bolt.models.registry import create_model
-from tests.models.recurrent import as_configured
+from tests.models.conformance import as_configured
 
 
 def test_brainnetcnn_has_the_layers_of_the_article():

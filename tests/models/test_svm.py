@@ -33,10 +33,10 @@ def trained(n_classes, **hyper):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_it_decides_as_scikit_learns(n_classes, kernel):
-    model, features, labels = trained(n_classes, kernel=kernel)
-    other = SVC(kernel=kernel, C=1, break_ties=True).fit(features[:80].astype(float), labels[:80])
+@pytest.mark.parametrize("hyper", [{"kernel": "linear"}, {"kernel": "rbf"}, {"kernel": "rbf", "C": 3.5, "gamma": 0.07}])
+def test_it_decides_as_scikit_learns(n_classes, hyper):
+    model, features, labels = trained(n_classes, **hyper)
+    other = SVC(**{"C": 1} | hyper, break_ties=True).fit(features[:80].astype(float), labels[:80])
     scores, expected = model.scores(features[80:]), other.decision_function(features[80:].astype(float))
     np.testing.assert_allclose(scores[:, 1] if n_classes == 2 else scores, expected, atol=2e-3)
     probabilities = model.probabilities(features[80:])

@@ -12,14 +12,13 @@ import pytest
 import torch
 
 from bolt.io.errors import ConfigError
-from bolt.models.attention import bands, native, window
+from bolt.models.attention import native, window
 from bolt.models.attention.window import Shape
 from bolt.models.attention.windows import one_window, windows_of
 from bolt.models.compiled import build, library
 
 needs_kernel = pytest.mark.skipif(library.library() is None, reason="no C++ compiler")
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="no C++ compiler")
-BOTH_WAYS = pytest.mark.parametrize("way", [bands, pytest.param(native, marks=needs_kernel)])
 
 
 def inputs(lengths=(60, 60), cls_token="local", fringe=24, beyond=0, heads=3, d=20, dtype=torch.float32, windowed=True):
@@ -31,18 +30,6 @@ def inputs(lengths=(60, 60), cls_token="local", fringe=24, beyond=0, heads=3, d=
     q, kv = torch.randn(rows, heads * d, dtype=dtype), torch.randn(keys, 2 * heads * d, dtype=dtype)
     bias = torch.randn(heads, sum(shape.bias_sizes), dtype=dtype)
     return [tensor.requires_grad_() for tensor in (q, kv, bias)], shape
-
-
-def gathered(q, kv, bias, shape):
-    """Attention, window by window: each token has weights in each of its windows, then the mean."""
-    gather, outputs = shape.windows.gather(shape.fringe, shape.beyond, q.device), []
-    fused = q.new_zeros(shape.windows.n_tokens, q.shape[1])
-    for group in (*window._of_windows(q, kv, bias, shape), *window._of_scans(q, kv, bias, shape)):
-        mixed = window._mixed(group)
-        outputs += [mixed[:, 0]] if group.n_cls else []
-        if mixed.shape[1] > group.n_cls:
-            fused = window._add_windows(fused, mixed[:, group.n_cls :], gather)
-    return torch.cat([*outputs, fused / gather.times[:, None].to(fused.dtype)] if shape.bold_rows else outputs)
 
 
 CASES = [
@@ -78,62 +65,47 @@ def assert_all_close(ours, theirs, **tolerance):
         torch.testing.assert_close(our, their, **tolerance)
 
 
-@pytest.mark.parametrize(("case", "bold_rows"), ROWS, ids=str)
-def test_bands_equal_windows_one_by_one(case, bold_rows, monkeypatch):
-    """To the last digits, with gradients; however many scans and heads are computed at once."""
-    tensors, shape = inputs_of_rows(case, bold_rows)
-    given = torch.randn_like(tensors[0])
-    theirs = with_gradients(gathered(*tensors, shape), tensors, given)
-    for at_once in (1, 2**27):
-        monkeypatch.setitem(bands.AT_ONCE, "cpu", at_once)
-        ours = with_gradients(bands.attend(*tensors, shape), tensors, given)
-        torch.testing.assert_close(ours[0], theirs[0], rtol=1e-12, atol=1e-13)
-        assert_all_close(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-@needs_kernel
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_kernel_equals_torch(case):
-    tensors, shape = inputs(**case)
-    given = torch.randn_like(tensors[0])
-    ours, theirs = (with_gradients(way.attend(*tensors, shape), tensors, given) for way in (native, bands))
-    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
-    assert_all_close(ours, theirs, rtol=1e-4, atol=1e-4)
-    maps = [way.attention_maps(*(t.detach() for t in tensors), shape, given) for way in (native, window)]
-    assert_all_close(*maps, rtol=1e-4, atol=1e-5)
-
-
 @needs_kernel
 @pytest.mark.parametrize(("dtype", "tolerance", "at_once"), [
-    (torch.float64, 1e-12, (1, 2**12, 2**27)), (torch.float32, 1e-5, (2**27,))
+    (torch.float64, 1e-12, (1, 2**27)), (torch.float32, 1e-5, (2**27,))
 ])  # fmt: skip
 @pytest.mark.parametrize(("case", "bold_rows"), ROWS, ids=str)
-def test_kernel_and_torch_drop_the_same_weights(case, bold_rows, dtype, tolerance, at_once, monkeypatch):
-    """To the last digits, with gradients; however many scans and heads torch computes at once."""
+def test_kernel_equals_torch(case, bold_rows, dtype, tolerance, at_once, monkeypatch):
+    """To the last digits, with gradients and the same weights dropped; however many windows torch computes at once."""
     tensors, shape = inputs_of_rows(case, bold_rows, dtype)
-    given, results, states = torch.randn_like(tensors[0]), [], []
-    for way, parts in [(native, 0), *((bands, parts) for parts in at_once)]:
-        monkeypatch.setitem(bands.AT_ONCE, "cpu", parts)
-        torch.manual_seed(5)
-        out = way.attend(*tensors, shape, 0.3)
-        states.append(torch.get_rng_state())
-        results.append(with_gradients(out, tensors, given))
-    assert all(torch.equal(state, states[0]) for state in states), "they draw as many numbers"
-    for other in results[1:]:
-        for ours, theirs in zip(results[0], other, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * float(theirs.detach().abs().max()))
+    given = torch.randn_like(tensors[0])
+    for dropout in (0.0, 0.3):
+        results, states = [], []
+        for way, numbers in ((native, 0), *((window, numbers) for numbers in at_once)):
+            monkeypatch.setitem(window.AT_ONCE, "cpu", numbers)
+            torch.manual_seed(5)
+            out = way.attend(*tensors, shape, dropout)
+            states.append(torch.get_rng_state())
+            results.append(with_gradients(out, tensors, given))
+        assert all(torch.equal(state, states[0]) for state in states), "they draw as many numbers"
+        for other in results[1:]:
+            assert_all_close_to_the_largest(results[0], other, tolerance)
+    maps = [way.attention_maps(*tensors, shape, given) for way in (native, window)]
+    assert not any(part.requires_grad for of_way in maps for part in of_way)
+    assert_all_close_to_the_largest(*maps, tolerance)
 
 
-@BOTH_WAYS
+def assert_all_close_to_the_largest(ours, theirs, tolerance):
+    for our, their in zip(ours, theirs, strict=True):
+        largest = float(their.detach().abs().max()) if their.numel() else 0.0
+        torch.testing.assert_close(our, their, rtol=0, atol=tolerance * largest)
+
+
+@needs_kernel
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_scores_far_apart(dtype, way):
+def test_scores_far_apart(dtype):
     """A key that outweighs all others by e**200 is in one window of a token and not in the other."""
     tensors, shape = inputs(lengths=(28,), fringe=0, heads=1, dtype=dtype)
     with torch.no_grad():
         tensors[0][:, 0] = 3
         tensors[1][2 + 24, 0] = 300  # volume 24: in the second window, tokens 8 to 27
     given = torch.randn_like(tensors[0])
-    ours, theirs = (with_gradients(attend(*tensors, shape), tensors, given) for attend in (way.attend, gathered))
+    ours, theirs = (with_gradients(way.attend(*tensors, shape), tensors, given) for way in (native, window))
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
     assert_all_close(ours, theirs, rtol=1e-4, atol=1e-3)
 
@@ -141,7 +113,7 @@ def test_scores_far_apart(dtype, way):
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
 def test_dropout_is_unbiased_and_drops_its_share(dropout):
     """By the kernel, which drops the same weights as torch, or else by torch."""
-    way = bands if library.library() is None else native
+    way = window if library.library() is None else native
     (q, kv, bias), shape = inputs(lengths=(28,), heads=1, d=1)
     with torch.no_grad():
         kv[:, 1:] = 1  # values of one: a row of the output is the sum of its weights
@@ -149,32 +121,14 @@ def test_dropout_is_unbiased_and_drops_its_share(dropout):
         torch.testing.assert_close(whole, torch.ones_like(whole))
         draws = torch.stack([way.attend(q, kv, bias, shape, dropout) for _ in range(2000)])
         # variance of the mean over P windows of sum_u w (m/(1-p)), masks independent: sum w² p/(1-p), by window
-        weights = next(window._of_windows(q, kv, bias, shape)).weights[:, 0]  # (windows, 1 + W, 1 + keys)
+        ((sets, tile, _),) = window._all_sets(bias, shape)
+        weights = window._weigh(q[sets.queries], kv[sets.keys], tile, sets)[0][:, 0]  # (windows, 1 + W, 1 + keys)
         expected = weights.square().sum(-1) * dropout / (1 - dropout)
     alone = expected[0, 1:9].flatten()  # tokens 0 to 7 lie in the first window only
     torch.testing.assert_close(draws[:, 2:10, 0].var(0), alone, rtol=0.15, atol=0)
     both = (expected[0, 9:] + expected[1, 1:13]) / 4  # tokens 8 to 19 lie in both: masks are drawn for each window
     torch.testing.assert_close(draws[:, 10:22, 0].var(0), both, rtol=0.15, atol=0)
     assert (draws.mean(0) - 1).abs().max() < 5 * (expected.max() / len(draws)).sqrt()
-
-
-@pytest.mark.parametrize("lengths", [(60, 60), (33, 20, 47)])
-def test_both_passes_drop_the_same_weights(lengths):
-    tensors, shape = inputs(lengths, dtype=torch.float64, heads=2, d=5)
-    torch.manual_seed(3)
-    out = bands.attend(*tensors, shape, 0.3)
-    given = torch.randn_like(out)
-    gradients = torch.autograd.grad(out, tensors, given)
-    # numerical derivative along a random direction, with the same seed
-    directions = [torch.randn_like(t) for t in tensors]
-    ends = []
-    for step in (1e-5, -1e-5):
-        torch.manual_seed(3)
-        ends.append(bands.attend(*(t + step * d for t, d in zip(tensors, directions, strict=True)), shape, 0.3))
-    numerical = ((ends[0] - ends[1]) / 2e-5 * given).sum()
-    torch.testing.assert_close(
-        sum((g * d).sum() for g, d in zip(gradients, directions, strict=True)), numerical, rtol=1e-6, atol=1e-6
-    )
 
 
 @needs_kernel
@@ -209,17 +163,12 @@ def test_instruction_sets_agree_in_results_and_dropout(chosen, level, case):
     exact = {"rtol": 1e-12, "atol": 1e-12} if "dtype" in case else {"rtol": 1e-4, "atol": 1e-4}
     for name in ("", level):
         chosen(name)
-        torch.manual_seed(1)
-        out = native.attend(*tensors, shape, 0.3)
-        results.append([*with_gradients(out, tensors, given), *native.attention_maps(*tensors, shape, given)])
+        results.append(list(native.attention_maps(*tensors, shape, given)))
+        for dropout in (0.0, 0.3):
+            torch.manual_seed(1)
+            results[-1] += with_gradients(native.attend(*tensors, shape, dropout), tensors, given)
     assert library.levels(library.library().library)[library.library().level] == level
     assert_all_close(*results, **exact)
-    for dropout in (0.0, 0.3):
-        outputs = []
-        for way in (native, bands):
-            torch.manual_seed(1)
-            outputs.append(way.attend(*tensors, shape, dropout))
-        torch.testing.assert_close(*outputs, **exact)
 
 
 @needs_kernel
@@ -306,13 +255,6 @@ def test_a_library_that_cannot_be_loaded_is_reported_and_replaced(chosen, monkey
 
 
 @pytest.mark.parametrize("way", [window, pytest.param(native, marks=needs_kernel)])
-def test_maps_keep_no_graph(way):
-    (q, kv, bias), shape = inputs(lengths=(33,))
-    maps = way.attention_maps(q, kv, bias, shape, torch.randn_like(q))
-    assert not any(part.requires_grad for part in maps)
-
-
-@BOTH_WAYS
 def test_half_precision_is_computed_in_single(way):
     """With gradients, within autocast as in training with `precision: bfloat16`."""
     tensors, shape = inputs()

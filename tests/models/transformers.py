@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.models.conformance import SMALL
-from tests.models.recurrent import zscored
 
 NAMES = ("swint", "longformer", "band", "tff", "ift_net", "hatnet")
 WITH_POSITIONS = ("longformer", "band", "ift_net")
@@ -35,12 +34,3 @@ def joint_attention(layer: nn.MultiheadAttention, query: Tensor, key: Tensor) ->
     """Compute torch's attention layer explicitly, of (tokens, n) each."""
     (wq, wk, wv), (bq, bk, bv) = layer.in_proj_weight.chunk(3), layer.in_proj_bias.chunk(3)
     return layer.out_proj(attended(query @ wq.T + bq, key @ wk.T + bk, key @ wv.T + bv, layer.num_heads))
-
-
-def together_or_opposed(n: int = 96, time: int = 48, n_rois: int = 6) -> tuple[Tensor, Tensor]:
-    """Simulate scans of two classes in which ROIs 0 and 1 are correlated, or anticorrelated."""
-    torch.manual_seed(1)
-    truth = torch.arange(n) % 2
-    x = torch.randn(n, time, n_rois)
-    x[..., 1] = (2 * truth - 1)[:, None] * x[..., 0] + 0.3 * x[..., 1]
-    return zscored(x), truth

@@ -16,7 +16,7 @@ from bolt.io.errors import BoltWarning
 from bolt.io.files import read_json, read_table
 from bolt.io.volumes import BoldInfo
 from bolt.preprocess.functional.workflow import functional_names
-from bolt.report.sections.cohort import SPACE_COLUMNS, spaces_section
+from bolt.report.pages.cohort import SPACE_COLUMNS, spaces_section
 from bolt.series.native_space import Transforms, _followed, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
 from tests.preprocess.conftest import SCAN, SPACE, VOLUMES, run_functional

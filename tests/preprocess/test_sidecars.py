@@ -21,7 +21,7 @@ from bolt.preprocess.anatomical.workflow import anatomical_names, init_anatomica
 from bolt.preprocess.functional.confounds import write_motion
 from bolt.preprocess.functional.workflow import functional_names, init_functional_wf
 from bolt.preprocess.sidecars import describe_dataset, sidecar_of, write_bidsignore, write_sidecars
-from bolt.report.sections.methods import load_references
+from bolt.report.pages.methods import load_references
 
 SPACES = ("MNI152NLin6Asym", "MNI152NLin2009aSym")
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")

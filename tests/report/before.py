@@ -31,3 +31,9 @@ def words_on(page):
     lines = html.unescape(re.sub(r"<[^>]+>", " ", page)).splitlines()
     shown = (" ".join(re.sub(r"\d+(?:\.\d+)*(?:\+\w+)?", "#", line).split()) for line in lines)
     return "".join(f"{line}\n" for line in shown if line)
+
+
+def changes_of(usual, text):
+    """Return the sentences that a text lacks (-) and has (+) beside the usual one."""
+    before, now = (re.sub(r"([.:;]) (?=[A-Z])", r"\1\n", words).splitlines() for words in (usual, text))
+    return [*(f"- {line}" for line in before if line not in now), *(f"+ {line}" for line in now if line not in before)]

@@ -7,7 +7,7 @@ import pytest
 
 from bolt.io.errors import DataError
 from bolt.io.files import write_text
-from bolt.report.archive import zip_report
+from bolt.report.pages.report import zip_report
 from tests.report.pages.test_quality import make_pages
 
 

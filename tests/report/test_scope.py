@@ -16,15 +16,15 @@ from bolt.evaluate.results import due
 from bolt.experiments.explained import write_landmark_experiment
 from bolt.experiments.tables import write_experiment
 from bolt.io.files import read_json, read_table, write_table, write_yaml
+from bolt.report.numbers import joined, scope_text
 from bolt.report.pages.explanation import write_explanation
+from bolt.report.pages.performance import gathered
 from bolt.report.pages.report import write_report
-from bolt.report.sections.performance import gathered
-from bolt.report.tables.numbers import joined, scope_text
 from bolt.share.models import pack
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
+from tests.report.pages.test_moments import landmarks
 from tests.report.results import CLASSES, make_results, words_only
-from tests.report.sections.explanation.test_moments import landmarks
 from tests.share.test_packs import build_run
 
 SCOPE, OF_SIXTY = "2 of 4 folds, 8 of 11 scans tested", "2 of 4 folds, 12 of 60 scans tested"

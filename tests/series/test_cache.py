@@ -163,13 +163,6 @@ def test_series_made_with_other_settings_are_refused_unless_they_say_nothing(mad
     assert SeriesCache(made.out).manifest["settings"] == {"Denoising": {"name": "none"}}
 
 
-def test_an_unreadable_series_costs_one_scan(made):
-    (made.series / "002" / "a.npy").write_bytes(b"junk")
-    excluded = made().set_index("scan_id")
-    assert excluded.stage["002"] == "cache" and "not a readable array" in excluded.reason["002"]
-    assert kept(made) == ["001", "004"]
-
-
 def test_nothing_usable(made):
     for name in ("001", "002", "004"):
         write_status(made.series / name / "status.json", "failed", "parcellate", DataError("killed"))

@@ -1,20 +1,18 @@
 """Scans of one person joined into one, and predictions averaged per person."""
 
-import argparse
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cli import main as cli
 from bolt.config import read_yaml
 from bolt.config.study import Study
 from bolt.evaluate.metrics import by_subject, fold_metrics, pooled, write_metrics
 from bolt.io.files import read_json, read_table, write_json, write_status
-from bolt.report.sections.cohort import with_lengths
+from bolt.report.pages.cohort import with_lengths
 from bolt.series.cache import SeriesCache, volumes_of, zscore
 from bolt.series.gather import build_cache, plan_joins
 from tests.snake import series_dataset, write_yaml
+from tests.stages import stage
 
 ROIS = pd.DataFrame({"value": [1, 2, 3], "name": list("abc"), "network": "n", "hemisphere": "L"})
 
@@ -115,10 +113,8 @@ def test_joined_scans_go_through_the_stages(tmp_path, monkeypatch):
     runs = {"subject": people, "run": [i % 2 + 1 for i in range(24)], "dx": ["ab"[i // 2 % 2] for i in range(24)]}
     table.assign(**runs).to_csv(tmp_path / "series/scans.tsv", sep="\t", index=False)
     write_yaml(tmp_path / "mine.yaml", read_yaml(tmp_path / "mine.yaml") | {"join_scans": "session"})
-    for stage, options in (("index", {"minimum_volumes": 2}), ("cache", {"atlas": "dosenbach160"})):
-        cli.run(argparse.Namespace(stage=stage, config=config, **options))
-    for stage in ("exclusions", "folds"):
-        cli.run(argparse.Namespace(stage=stage, config=config))
+    for rule in ("index", "cache", "exclusions", "folds"):
+        assert stage(config, rule, atlas="dosenbach160") == 0
     layout = Study.read(config).layout
     folds, cache = read_table(layout.folds), SeriesCache(layout.cache("dosenbach160"))
     assert set(folds.scan_id) == set(cache.index.scan_id) and folds.scan_id.nunique() == folds.subject.nunique() == 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 
@@ -17,9 +16,11 @@ import bolt
 from bolt.config import Folds, Simulate
 from bolt.datasets.phantom.dataset import simulate_series
 from bolt.evaluate.metrics import write_metrics
+from bolt.explain.relevance import relevance
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltWarning, ConfigError, DataError, LeakError
 from bolt.io.files import read_json
+from bolt.models.bolt import from_reference
 from bolt.series.cache import zscore
 from bolt.share.explanation import explain_models
 from tests.evaluate.test_paired import made_up
@@ -30,12 +31,9 @@ PEOPLE = np.arange(24) // 2
 BY_PERSON = np.array(["a", "b"])[PEOPLE % 2]
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [("bolt.models.bolt", "from_reference"), ("bolt.explain.relevance", "relevance")]
-)
-def test_import_paths_that_are_promised(module, name):
-    function = getattr(importlib.import_module(module), name)
-    assert function.__module__ == module  # defined there: imported from elsewhere, it would move with that module
+def test_import_paths_that_are_promised():
+    for function, module in ((from_reference, "bolt.models.bolt"), (relevance, "bolt.explain.relevance")):
+        assert function.__module__ == module, "imported from elsewhere, it would move with that module"
 
 
 def test_folds_are_the_workflows():
@@ -79,19 +77,25 @@ def test_leaks_are_found():
     copies = [*SERIES[:23], 3 * SERIES[0] + 1]
     with pytest.raises(LeakError, match="series '00000000' and '00000023' is in test and train"):
         bolt.check_leaks([(np.arange(23), [23])], series=copies)
+    frame = pd.DataFrame(SERIES[0], columns=list("abcdef"))
+    with pytest.raises(LeakError, match="series '00000000' and '00000001'"):
+        bolt.check_leaks([([0], [1])], series=[frame, frame[list("fedcba")]])  # the same ROIs in another order
+    for series in ([frame, frame.rename(columns={"f": "g"})], [frame.rename(columns={"f": "e"})] * 2):
+        with pytest.raises(DataError, match="columns of other names than the first"):
+            bolt.check_leaks([([0], [1])], series=series)
     with pytest.raises(LeakError, match="scan_id '00000005'"):
         bolt.check_leaks([(np.arange(6), np.arange(5, 10))])
-    with pytest.raises(DataError, match="fold 0: 1 parts"):
-        bolt.check_leaks([(np.arange(6),)], PEOPLE)
-    with pytest.raises(DataError, match="test part of fold 0 is not positions of 24 scans"):
-        bolt.check_leaks([(np.arange(6), [24])], PEOPLE)
     with pytest.raises(LeakError, match="group"):
         bolt.check_leaks(KFold(3, shuffle=True, random_state=0).split(PEOPLE), groups=PEOPLE)  # an iterator
     bolt.check_leaks(GroupKFold(3).split(PEOPLE, groups=PEOPLE), groups=PEOPLE)
-    with pytest.raises(DataError, match="no folds"):
-        bolt.check_leaks([])
-    with pytest.raises(DataError, match="3 and 1 scans"):
-        bolt.check_leaks([([0, 1], [2])], groups=[1, 2, 3], series=[np.ones((9, 2))])
+    for refused, about, message in (
+        ([], {}, "no folds"),
+        ([(np.arange(6),)], {"groups": PEOPLE}, "fold 0: 1 parts"),
+        ([(np.arange(6), [24])], {"groups": PEOPLE}, "test part of fold 0 is not positions of 24 scans"),
+        ([([0, 1], [2])], {"groups": [1, 2, 3], "series": [np.ones((9, 2))]}, "3 and 1 scans"),
+    ):
+        with pytest.raises(DataError, match=message):
+            bolt.check_leaks(refused, **about)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +135,7 @@ def test_explain_averages_over_members(models):
     np.testing.assert_allclose(both.predict_proba(SERIES), averaged)
 
 
-@pytest.fixture
-def image(tmp_path):
+def test_parcellate_averages_images_on_disk_and_in_memory(tmp_path):
     """A scan in MNI space, and an atlas of three ROIs of which one is outside the scan."""
     random, affine = np.random.default_rng(0), np.diag([4.0, 4, 4, 1])
     values = random.normal(100, 1, (6, 6, 6, 20)).astype(np.float32)
@@ -143,11 +146,6 @@ def image(tmp_path):
     labels[:2, :, :6], labels[3:, :, :6], labels[:, :, 7:] = 1, 2, 3
     atlas = tmp_path / "tpl-MNI152NLin6Asym_atlas-Toy_dseg.nii.gz"
     nib.save(nib.Nifti1Image(labels, affine), atlas)
-    return bold, values, labels, atlas
-
-
-def test_parcellate_averages_images_on_disk_and_in_memory(image, tmp_path):
-    bold, values, labels, atlas = image
     path = tmp_path / "sub-1_space-MNI152NLin6Asym_bold.nii.gz"
     nib.save(bold, path)
     with pytest.warns(BoltWarning, match="1 ROIs are not covered, NaN"):

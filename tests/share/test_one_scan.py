@@ -1,22 +1,29 @@
-"""One scan by hand: what comes out of a tiny checkpoint, and what is refused with what to do."""
+"""One scan by hand: what comes out of a tiny checkpoint, what is noted, and what is refused with what to do."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import bolt
+from bolt.atlases.description import ATLASES
 from bolt.cli.main import main
 from bolt.explain.relevance import importance
-from bolt.io.files import read_json, read_table, write_json
+from bolt.io.files import read_json, read_table, write_json, write_yaml
 from bolt.models.registry import create_model, with_covariates
 from bolt.series.cache import zscore
+from bolt.share.cohort import RunPlace
 from bolt.share.explanation import explain_models, log_odds
+from bolt.share.models import Pack
+from bolt.share.one_scan import GivenScan, atlas_of, standardize
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.atlases.test_atlases import write_own
 from tests.bad_inputs import SCAN_CASES, Case
@@ -76,6 +83,7 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     assert all((out / place).is_file() for place in re.findall(r'(?:src|href)="([^"#]+)"', page))
     shown = ("events.png", found["explained"], f"{found['probability']:.2f}")
     assert all(text in page for text in shown) and "http" not in page
+    assert f"{'red' if found['explained'] == CLASSES[1] else 'blue'} is evidence for it" in page
     assert found["tested"] is None and "right in its test scans" not in page
 
 
@@ -139,58 +147,56 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
         assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
 
 
-MADE = {
+def save_other(place: Path, series: np.ndarray) -> None:
+    """An SVM in place of BolT."""
+    shutil.rmtree(place)
+    bolt.estimator("svm").fit([series + 9 * np.roll(series, i, 0) for i in range(8)], [*"abababab"]).save(place)
+
+
+def save_with_age(place: Path) -> None:
+    about = read_json(place / "checkpoint.json")["model"] | {"covariates": ["age"]}
+    checkpoint(place, 1, model=about, covariates=[{"column": "age", "mean": 30.0, "sd": 5.0}])
+
+
+OPTIONS = {
+    "atlas that lacks an ROI of the model": ["--atlas", "own"],
+    "series from another atlas by their JSON file": ["--atlas", "own"],
+    "unknown class": ["--class", "patent"],
+    "events without a repetition time": ["--events", "events.tsv"],
+    "repetition time of 0": ["--tr", 0],
+    "no landmarks": ["--tokens", 0],
+}
+SERIES = {
     "series with another number of ROIs": lambda series: series[:, :2],
     "transposed series of one scan": lambda series: series.T,
     "scan shorter than the model's window": lambda series: series[:6],
     "single NaN in the series of one scan": lambda series: np.where(series == series[4, 1], np.nan, series),
     "constant series": lambda series: 0 * series,
 }
-
-
-def bad(name: str, folder: Path, scan: Path) -> list[object]:
-    """Words of a command that must be refused."""
-    series, place = np.load(scan), folder / "fold-1"
-    own = write_own(folder / "own", values=(5, 17, 301 if "lacks" in name else 300))
-    options: dict[str, list[object]] = {
-        "atlas that lacks an ROI of the model": ["--atlas", own],
-        "series from another atlas by their JSON file": ["--atlas", own],
-        "unknown class": ["--class", "patent"],
-        "events without a repetition time": ["--events", folder / "events.tsv"],
-        "repetition time of 0": ["--tr", 0],
-        "no landmarks": ["--tokens", 0],
-    }
-    words: list[object] = [scan, "--out", folder / "out", *options.get(name, [])]
-    (folder / "events.tsv").write_text("onset\tduration\n1\t1\n")
-    if name == "folder without a model":
-        place = folder / "empty"
-        place.mkdir()
-    elif name == "checkpoint of another model":
-        place = folder / "svm"
-        bolt.estimator("svm").fit([series + 9 * np.roll(series, i, 0) for i in range(8)], [*"abababab"]).save(place)
-    elif name == "model that predicts a number":
-        checkpoint(place, classes=None)
-    elif name == "model that uses covariates":
-        about = read_json(place / "checkpoint.json")["model"] | {"covariates": ["age"]}
-        checkpoint(place, 1, model=about, covariates=[{"column": "age", "mean": 30.0, "sd": 5.0}])
-    elif name == "weights not in safetensors format":
-        (place / "checkpoint.safetensors").write_bytes(b"import os")
-    elif name in MADE:
-        np.save(scan, MADE[name](series))
-    elif name == "series from another atlas by their JSON file":
-        write_json({"Atlas": "aal116"}, scan.with_suffix(".json"))
-    elif name == "image in place of series":
-        words[0] = folder / "own/labels.nii.gz"
-    elif name == "missing series":
-        scan.unlink()
-    return [place, *words]
+FILES = {
+    "folder without a model": lambda place, _: (place / "checkpoint.json").unlink(),
+    "checkpoint of another model": lambda place, scan: save_other(place, np.load(scan)),
+    "model that predicts a number": lambda place, _: checkpoint(place, classes=None),
+    "model that uses covariates": lambda place, _: save_with_age(place),
+    "weights not in safetensors format": lambda place, _: (place / "checkpoint.safetensors").write_bytes(b"import os"),
+    "series from another atlas by their JSON file": lambda _, scan: scan.with_suffix(".json").write_text(
+        '{"Atlas": "aal116"}'
+    ),
+    "missing series": lambda _, scan: scan.unlink(),
+}
 
 
 @pytest.mark.parametrize("case", SCAN_CASES, ids=lambda case: case.input)
-def test_refused(tmp_path: Path, scan: Path, capsys: pytest.CaptureFixture, case: Case) -> None:
-    checkpoint(tmp_path / "fold-1")
-    words = bad(case.input, tmp_path, scan)
-    assert run(*words) == 2
+def test_refused(tmp_path: Path, scan: Path, capsys: pytest.CaptureFixture, monkeypatch, case: Case) -> None:
+    name, place = case.input, checkpoint(tmp_path / "fold-1")
+    monkeypatch.chdir(tmp_path)
+    write_own(tmp_path / "own", values=(5, 17, 301 if "lacks" in name else 300))
+    (tmp_path / "events.tsv").write_text("onset\tduration\n1\t1\n")
+    np.save(scan, SERIES.get(name, lambda series: series)(np.load(scan)))
+    if name in FILES:
+        FILES[name](place, scan)
+    given = "own/labels.nii.gz" if name == "image in place of series" else scan
+    assert run(place, given, "--out", "out", *OPTIONS.get(name, [])) == 2
     error = capsys.readouterr().err
     assert case.is_said(error) and "Traceback" not in error
     assert not (tmp_path / "out").exists()
@@ -202,34 +208,27 @@ def nan_weights(folder: Path) -> None:
     save_checkpoint(folder, model, read_json(folder / "checkpoint.json"))
 
 
-def described(text: str) -> object:
-    return lambda folder: (folder / "checkpoint.json").write_text(text)
-
-
-def with_model(**change: object) -> object:
-    def write(folder: Path) -> None:
-        info = read_json(folder / "checkpoint.json")
-        write_json(info | {"model": info["model"] | change}, folder / "checkpoint.json")
-
-    return write
-
-
-DAMAGE = {
-    "NaN weights": (nan_weights, "NaN or infinite weights"),
-    "many blocks": (with_model(hyper=HYPER | {"n_blocks": 10_000_000}), "n_blocks is 10000000, but there are"),
-    "a hundred thousand levels": (described("[" * 100_000), "not valid JSON"),
-    "a list": (described("[1, 2]"), "not a model's description"),
-    "null": (described("null"), "not a model's description"),
-    "null model": (with_model(model=None), "not a model's description"),
-    "no settings": (with_model(hyper=None), "not a model's description"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, name: str) -> None:
-    folder, (change, message) = checkpoint(tmp_path / "fold-1"), DAMAGE[name]
-    change(folder)
-    assert run(folder, scan, "--out", tmp_path / "out") == 2
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (nan_weights, "NaN or infinite weights"),
+        ({"hyper": HYPER | {"n_blocks": 10_000_000}}, "n_blocks is 10000000, but there are"),
+        ({"hyper": None}, "not a model's description"),
+        (None, "not a model's description"),
+        ([1, 2], "not a model's description"),
+    ],
+    ids=["NaN", "many blocks", "no settings", "no model", "a list"],
+)
+def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, change, message: str) -> None:
+    file = checkpoint(tmp_path / "fold-1") / "checkpoint.json"
+    info = read_json(file)
+    if callable(change):
+        change(file.parent)
+    elif isinstance(change, list):
+        write_json(change, file)
+    else:
+        write_json(info | {"model": change and info["model"] | change}, file)
+    assert run(file.parent, scan, "--out", tmp_path / "out") == 2
     line = capsys.readouterr().err
     assert message in line and line.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -242,3 +241,41 @@ def test_paths_that_cannot_be_used_are_one_line(tmp_path: Path, scan: Path, caps
     for series, out in places:
         assert run(folder, series, "--out", out) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+ROIS = pd.DataFrame({"value": [3, 5, 8], "name": ["a", "b", "c"], "network": "n", "hemisphere": "L"})
+NOTE = "The series are not z-scored, but the model was trained on series that are."
+
+
+def test_series_that_are_not_z_scored_are_noted():
+    """Three ROIs over 40 volumes: one with this mean and standard deviation, one z-scored, one constant."""
+    wave = np.tile([-1.0, 1.0], 20)
+    for mean, sd, noted in (
+        *((0, 1, False), (0.15, 1, False), (0.25, 1, True), (-0.25, 1, True)),
+        *((0, 0.85, False), (0, 0.75, True), (0, 1.25, True)),
+    ):
+        series = np.stack([mean + sd * wave, np.roll(wave, 1), np.full(40, 7.0)], axis=1).astype(np.float32)
+        kept, changed = (GivenScan("scan", series.copy(), np.arange(40), 2.0, rois=ROIS) for _ in range(2))
+        standardize(kept, wanted=False)
+        assert kept.notes == ["1 of 3 ROIs are constant and are set to zero: c.", *([NOTE] if noted else [])]
+        np.testing.assert_array_equal(kept.series, series)
+        standardize(changed, wanted=True)
+        np.testing.assert_allclose(changed.series[:, 0], wave, atol=1e-5)
+        assert NOTE not in changed.notes and not changed.series[:, 2].any()
+
+
+def test_the_atlas_is_that_of_the_results_which_hold_the_models(tmp_path):
+    place, results = str(ATLASES / "dosenbach160"), tmp_path / "results/phantom"
+    write_yaml({"dataset": "phantom", "atlases": [place]}, results / "config.yaml")
+    run = RunPlace(results / "runs/dosenbach160/variant/model")
+
+    def found(place, *values):
+        estimator = SimpleNamespace(members_=[SimpleNamespace(info={"rois": list(values)})])
+        return atlas_of(Pack(estimator, place=place), Path("model"), None, None)
+
+    atlas = found(run, 1, 8)
+    assert (atlas.name, atlas.place) == ("dosenbach160", place)
+    assert atlas.labels is not None and atlas.labels["value"].tolist() == list(range(1, 161))
+    assert found(run, 1, 999).labels is None  # an atlas that has changed: ROIs go by their values
+    elsewhere = found(None, 1, 8)
+    assert elsewhere.name == "" and elsewhere.labels is None

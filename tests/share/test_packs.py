@@ -7,19 +7,21 @@ import errno
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 import bolt
+from bolt.cli import run_app
 from bolt.cli.main import main
-from bolt.cli.predict import predict
-from bolt.config import Config, Dataset, load_model
+from bolt.cli.predict import predict, scans_to_predict, wishes_of
+from bolt.config import Config, Dataset, load_config, load_denoise, load_model
 from bolt.config.models import DatasetSettings
 from bolt.config.study import Study
 from bolt.evaluate.metrics import pooled
@@ -28,14 +30,15 @@ from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
 from bolt.models.parts.temperature import fit_temperature, with_temperature
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity
-from bolt.share.cohort import distance, flags, percentile, predict_floor, refusal, summarise_cohort
-from bolt.share.models import on_crops, pack, read_pack
-from bolt.share.runs import series_facts
+from bolt.share.cohort import distance, flags, percentile, predict_floor, refusal, series_facts, summarise_cohort
+from bolt.share.models import Pack, on_crops, pack, read_pack
+from bolt.share.predict import read_new_scans, read_results, require_same
 from bolt.training.features import train_features
 from bolt.training.outputs import Training
 from bolt.training.runner import train_folds
 from tests.caches import pack as make_cache
 from tests.caches import scan_table, split
+from tests.fake_fmriprep import write_fmriprep
 from tests.share.test_estimators import LABELS, SERIES, SMALL
 
 
@@ -89,13 +92,6 @@ def copied(packed, tmp_path):
     return Path(shutil.copytree(packed, tmp_path / "model"))
 
 
-@pytest.fixture
-def unsealed(copied):
-    """A pack of which others have removed the checksums."""
-    (copied / "sha256.json").unlink()
-    return copied
-
-
 def role_test(tables):
     return pd.concat([table[table["role"] == "test"] for table in tables])
 
@@ -126,13 +122,6 @@ def run_predict(model, source, out, **options):
 
 
 # ---- the pack ----
-def test_a_pack_predicts_as_the_run_does(run, packed):
-    whole, members = bolt.load(packed), [bolt.load(folder) for folder in sorted(run.glob("seed-*/fold-*"))]
-    assert len(whole.members_) == len(members) == 6
-    expected = np.mean([member.predict_proba(SERIES) for member in members], axis=0)
-    np.testing.assert_allclose(whole.predict_proba(SERIES), expected)
-
-
 def test_a_pack_holds_no_participant(packed):
     everything = b"".join(path.read_bytes() for path in sorted(packed.rglob("*")) if path.is_file())
     index = [f"s{i:03d}" for i in range(24)] + [f"p{i:03d}" for i in range(24)] + ["secret"]
@@ -145,22 +134,25 @@ def test_a_pack_holds_no_participant(packed):
     assert all(sha256(packed / name) == digest for name, digest in sums.items())
 
 
-def test_the_card_has_what_hubs_and_people_read(packed):
+def test_the_card_has_what_hubs_and_people_read_of_scans_not_trained_on(run, packed):
     card = (packed / "README.md").read_text()
     front = yaml.safe_load(card.split("---")[1])
-    assert front["license"] == "cc-by-4.0" and front["library_name"] == "bolt-fmri"
-    (result,) = front["model-index"][0]["results"]
-    about = read_json(packed / "model.json")
-    assert {m["type"]: m["value"] for m in result["metrics"]}["accuracy"] == about["metrics"]["accuracy"]["value"]
-    assert "no medical device" in card and "- Site: north 12, south 12" in card and "24 scans of 24 subjects" in card
-    assert "Crops of" not in card, "an SVM reads whole scans"
-    assert "what motion, age and sex alone achieves" in card and "a folder with fMRIPrep" not in card
-    assert "single models" in card and "over 2 seeds" in card
-
-
-def test_the_metrics_are_those_of_scans_not_trained_on(run, packed):
-    expected = pooled(role_test(predictions(run, "seed-*/fold-*")), ["a", "b"])["auc"]["value"]
-    assert read_json(packed / "model.json")["metrics"]["auc"]["value"] == pytest.approx(expected, abs=1e-4)
+    assert front["license"] == "cc-by-4.0" and front["library_name"] == "bolt-fmri" and "atlas-toy" in front["tags"]
+    ((title, (result,)),) = [model.values() for model in front["model-index"]]
+    assert f"# {title}" in card and title == "SVM: diagnosis from toy series"
+    assert result["dataset"] == {"name": "toy", "type": "toy"}
+    assert result["task"] == {"type": "time-series-classification"}
+    metrics = read_json(packed / "model.json")["metrics"]
+    expected = pooled(role_test(predictions(run, "seed-*/fold-*")), ["a", "b"])
+    assert metrics["auc"]["value"] == pytest.approx(expected["auc"]["value"], abs=1e-4)
+    stated = {m["type"]: (m["name"], m["value"]) for m in result["metrics"]}
+    assert stated["auc"] == ("AUC", metrics["auc"]["value"]) and f"| AUC | {metrics['auc']['value']:.3f} |" in card
+    for said in (
+        *("no medical device", "- Site: north 12, south 12", "24 scans of 24 subjects", "single models"),
+        *("what motion, age and sex alone achieves", "over 2 seeds"),
+    ):
+        assert said in card
+    assert "a folder with fMRIPrep" not in card and "Crops of" not in card, "an SVM reads whole scans"
 
 
 def test_a_run_that_has_failed_folds_says_so(run, tmp_path):
@@ -181,6 +173,12 @@ def test_a_run_that_has_failed_folds_says_so(run, tmp_path):
             make_pack(place, tmp_path / "other")
 
 
+def damaged(pack):
+    """A pickle in place of arrays."""
+    (pack / "cohort.safetensors").write_bytes(b"\x80\x04cos\nsystem\n")
+    return {}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -191,25 +189,15 @@ def test_a_run_that_has_failed_folds_says_so(run, tmp_path):
         ({"cohort": {"volumes": [1, 2], "distance": [], "tr": None}}, "not described in finite numbers"),
         ({"cohort": {"volumes": [1, 2], "distance": [1], "tr": ["a", 2]}}, "not a model's description"),
         ({"series": {"crop": 30, "denoising": "24p"}}, "not described"),
+        (damaged, "not readable"),
     ],
 )
-def test_a_hostile_pack_is_refused(unsealed, change, message):
-    write_json(read_json(unsealed / "model.json") | change, unsealed / "model.json")
+def test_a_hostile_pack_is_refused(copied, change, message):
+    (copied / "sha256.json").unlink()  # the checksums
+    change = change(copied) if callable(change) else change
+    write_json(read_json(copied / "model.json") | change, copied / "model.json")
     with pytest.raises(DataError, match=message):
-        read_pack(unsealed)
-
-
-def test_arrays_that_are_damaged_or_not_finite_are_refused(unsealed):
-    weights = unsealed / "member-0" / "checkpoint.safetensors"
-    arrays = load_file(weights)
-    name = next(name for name, value in arrays.items() if value.dtype.kind == "f")
-    save_file(arrays | {name: np.full_like(arrays[name], np.nan)}, weights)
-    with pytest.raises(DataError, match="NaN or infinite weights"):
-        read_pack(unsealed)
-    save_file(arrays, weights)
-    (unsealed / "cohort.safetensors").write_bytes(b"\x80\x04cos\nsystem\n")
-    with pytest.raises(DataError, match="not readable"):
-        read_pack(unsealed)
+        read_pack(copied)
 
 
 def test_a_pack_that_was_altered_is_refused(copied):
@@ -264,22 +252,20 @@ def test_a_fold_alone_flags_scans_that_it_was_trained_on(run, files, tmp_path):
     assert set(metrics["n_scans"]) == {8}, "scans that were trained on are in no metric"
 
 
-def test_new_scans_get_all_models(packed, tmp_path, files):
-    table = run_predict(packed, files, tmp_path / "out.tsv")
-    loaded = bolt.load(packed)
-    np.testing.assert_allclose(table[["p_a", "p_b"]], loaded.predict_proba(SERIES), atol=1e-9)
-    each = np.stack([bolt.training.ensembles.predict_each([m], loaded._checked(SERIES))[0] for m in loaded.members_])
+def test_new_scans_get_all_models_of_the_run_and_metrics(run, packed, tmp_path, files):
+    spreadsheet = files.with_suffix(".csv")
+    pd.read_csv(files, sep="\t").to_csv(spreadsheet, sep=";", index=False)
+    table = run_predict(packed, spreadsheet, tmp_path / "out.tsv", label="group_label")
+    each = np.stack([bolt.load(folder).predict_proba(SERIES) for folder in sorted(run.glob("seed-*/fold-*"))])
+    assert (table["n_models"] == len(each)).all() and len(each) == 6 and table["training_scan"].isna().all()
+    for mean in (table[["p_a", "p_b"]], bolt.load(packed).predict_proba(SERIES)):
+        np.testing.assert_allclose(mean, each.mean(axis=0), atol=1e-9)
     best = each.mean(axis=0).argmax(axis=1)
     np.testing.assert_allclose(table["agreement"], (each.argmax(axis=2) == best).mean(axis=0))
     np.testing.assert_allclose(table["spread"], each[:, np.arange(24), best].std(axis=0), atol=1e-9)
     temperature = read_json(packed / "model.json")["temperature"]
     np.testing.assert_allclose(table["calibrated_b"], with_temperature(each, temperature).mean(axis=0)[:, 1], atol=1e-9)
     assert set(table) <= set(json.dumps(read_json(tmp_path / "out.json")).replace('"', " ").split())
-    assert (table["n_models"] == 6).all() and table["training_scan"].isna().all()
-
-
-def test_external_metrics_and_the_confound_floor(packed, files, tmp_path):
-    table = run_predict(packed, files, tmp_path / "out.tsv", label="group_label")
     metrics = read_table(tmp_path / "out_metrics.tsv").set_index(["model", "metric"])
     expected = pooled(table.assign(group=table["subject"]), ["a", "b"])
     assert metrics.at[("model", "auc"), "value"] == pytest.approx(expected["auc"]["value"])
@@ -338,10 +324,10 @@ def test_another_repetition_time_is_refused_unless_asked_for(packed, files, tmp_
         ({"label": "diagnosys"}, ConfigError, "no such column"),
         ({"tr": -2.0}, ConfigError, "no repetition time"),
         ({"source": "nothing.npy"}, DataError, "file not found"),
-        ({"source": "README.md"}, DataError, "no format of series"),
+        ({"source": ["four.npy", "four.json"]}, DataError, r"four.json: '.json' is no format of series. Give .npy, "),
+        ({"source": ["four.npy", "files"]}, DataError, "files: not a file. Correct the path"),
         ({"source": "four.npy"}, DataError, "none of the 1 scans can be predicted"),
-        ({"source": "semicolons.csv"}, DataError, "columns of a .csv are separated by commas"),
-        ({"rename": str.upper}, DataError, "not a table with the columns 'subject' and 'file'"),
+        ({"rename": str.upper}, DataError, "not a table .*'subject' and 'file'.* or semicolons in a .csv"),
         ({"columns": {"scan_id": [f"../x{i}" for i in range(24)]}}, DataError, "'../x0' cannot name a scan"),
         ({"columns": {"scan_id": [f"a\n{i}" for i in range(24)]}}, DataError, "cannot name a scan"),
         ({"columns": {"tr": -2}}, DataError, "none of the 24 scans can be predicted"),
@@ -350,12 +336,12 @@ def test_another_repetition_time_is_refused_unless_asked_for(packed, files, tmp_
 )
 def test_options_and_tables_that_make_no_sense_are_refused(packed, files, tmp_path, options, error, message):
     given, table = dict(options), pd.read_csv(files, sep="\t")
-    (tmp_path / "README.md").write_text("")
+    (tmp_path / "four.json").write_text("{}")
     np.save(tmp_path / "four.npy", SERIES[0][:, :4])
-    table.to_csv(tmp_path / "semicolons.csv", sep=";", index=False)
     table = table.rename(columns=given.pop("rename", str)).assign(**given.pop("columns", {}))
     table.to_csv(files, sep="\t", index=False)
-    source, out = tmp_path / given.pop("source", files), tmp_path / given.pop("out", "out.tsv")
+    source, out = given.pop("source", files), tmp_path / given.pop("out", "out.tsv")
+    source = [tmp_path / name for name in source] if isinstance(source, list) else tmp_path / source
     with pytest.raises(error, match=message):
         run_predict(packed, source, out, **given)
     assert out == files or not out.exists()
@@ -383,6 +369,9 @@ def test_temperature_scaling():
     certain = np.eye(2)[[0, 1] * 6] * 0.98 + 0.01
     scaled = with_temperature(certain, fit_temperature(certain, np.array([0, 1] * 6)))
     assert scaled.max() == pytest.approx(7 / 8, abs=0.01), "six scans of a class: (6 + 1) / (6 + 2)"
+    truth = np.array([0, 1] * 6)  # seeds are not further scans
+    once, many = fit_temperature(certain, truth), (np.tile(certain, (5, 1)), np.tile(truth, 5))
+    assert fit_temperature(*many, 5) == pytest.approx(once, rel=1e-3) and fit_temperature(*many) < 0.9 * once
 
 
 def test_the_distance_to_a_cohort(tmp_path):
@@ -487,13 +476,6 @@ def test_images_of_abide_are_said_to_be_preprocessed_by_others():
     assert about["made_by"] == "the Preprocessed Connectomes Project (cpac)" and about["preprocessing"] is None
 
 
-def test_seeds_are_not_scans():
-    truth, p = np.array([0, 1] * 6), np.eye(2)[[0, 1] * 6] * 0.98 + 0.01
-    once = fit_temperature(p, truth)
-    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5), 5) == pytest.approx(once, rel=1e-3)
-    assert fit_temperature(np.tile(p, (5, 1)), np.tile(truth, 5)) < 0.9 * once
-
-
 def test_a_scan_of_an_unknown_site_costs_no_other_scan(files, tmp_path):
     model = make_pack(build_run(tmp_path, "svm", seeds=(0,), run=[0], harmonise="combat"), tmp_path / "model")
     expected = run_predict(model, files, tmp_path / "all.tsv").set_index("scan_id")
@@ -508,7 +490,8 @@ def test_a_scan_of_an_unknown_site_costs_no_other_scan(files, tmp_path):
 
 def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatch):
     """By `bolt predict --explain`, and by `bolt explain` of a run, a fold, a pack and an estimator."""
-    monkeypatch.setattr("bolt.share.one_scan._write_page", lambda *_: None)
+    for name in ("draw_time", "write_page"):
+        monkeypatch.setattr(f"bolt.share.one_scan.{name}", lambda *_, **__: None)
     training = load_model("bolt").training.model_copy(update={"epochs": 1, "batch_size": 8})
     run = build_run(tmp_path, "bolt", seeds=(0,), hyper={**load_model("bolt").hyper, **SMALL}, training=training)
     series = files.parent / "x1.npy"
@@ -538,3 +521,76 @@ def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatc
 
     folds = [explained(run / f"seed-0/fold-{fold}", f"fold-{fold}") for fold in range(3)]
     assert sum("Every model was trained on this scan" in " ".join(found["notes"]) for found in folds) == 2
+
+
+# ---- images, and series made of others: the workflow is asked for series like the model's ----
+SPACE = "MNI152NLin6Asym"
+MADE = {"space": SPACE, "made_by": "fMRIPrep", "output": "template", "coverage": 0.4, "preprocessing": None}
+
+
+def described(atlas, denoising, classes=None, sha256=None, **series):
+    """A pack of one model of two ROIs."""
+    made = MADE | {"denoising": load_denoise(denoising).model_dump(mode="json")} | series
+    about = {"series": made, "rois": {"value": [1, 2], "name": ["a", "b"]}, "atlas": {"name": atlas, "sha256": sha256}}
+    member = SimpleNamespace(info={"rois": [1, 2], "classes": classes}, shortest=2)
+    return Pack(SimpleNamespace(members_=[member]), about)
+
+
+@pytest.mark.parametrize("fetch", [False, True])
+def test_series_are_made_with_the_settings_of_the_model(tmp_path, monkeypatch, fetch):
+    targets = []
+
+    def run(command, env, check):
+        targets.append(command[3])
+        return subprocess.CompletedProcess(command, int(command[3] == "series"))
+
+    monkeypatch.setattr(run_app.subprocess, "run", run)
+    pack = described("dosenbach160", "24p", ["control", "patient"])
+    source = [write_fmriprep(tmp_path / "study", n_subjects=2)]
+    given = {"source": source, "label": None, "atlas": None, "out": tmp_path / "new.tsv", "model": tmp_path}
+    options = argparse.Namespace(**given, work_dir=None, n_cpus=1, fetch=fetch, tr=None)
+    with pytest.raises(DataError, match="could not be made.*the same command resumes"):
+        scans_to_predict(options, pack)
+    assert targets == (["resources", "series"] if fetch else ["series"])
+    config = load_config(tmp_path / "new_work/new.yaml")
+    assert (config.atlases, config.denoise, config.parcellate.coverage) == (["dosenbach160"], "24p", 0.4)
+
+
+def test_series_in_native_space_fit_models_of_such_series(tmp_path):
+    """Their sidecars state `native`, while the template's space is kept for making more of them."""
+    pack = described("toy", "none", output="native")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 2)))
+    for space, excluded in (("native", 0), (SPACE, 1)):
+        write_json({"Space": space, "RepetitionTime": 2.0}, tmp_path / "x.json")
+        scans = read_new_scans([tmp_path / "x.npy"], pack, None, None)
+        assert len(scans.excluded) == excluded, scans.excluded
+    wishes = wishes_of(argparse.Namespace(label=None, atlas="dosenbach160"), pack, tmp_path)
+    assert wishes.settings["preprocess"] == {"space": SPACE, "output": "native"}
+
+
+def test_series_made_otherwise_than_the_models_are_refused():
+    pack = described("toy", "24p", sha256="ours")
+    made = {"Atlas": "toy", "AtlasSHA256": "ours", "Space": SPACE, "Denoising": {"name": "24p"}}
+    require_same(made, pack, None)
+    for key, (stated, shown) in {
+        "Atlas": ("aal116", "atlas aal116.* Make series with atlas toy"),
+        "AtlasSHA256": ("theirs", "an atlas image with checksum theirs.* Make series with an atlas image .* ours"),
+        "Space": ("native", f"space native.* Make series with space {SPACE}"),
+        "Denoising": ({"name": "36p"}, "denoising 36p.* Make series with --denoise 24p"),
+    }.items():
+        require_same(made | {key: None}, pack, None)
+        with pytest.raises(DataError, match=f"made with {shown}"):
+            require_same(made | {key: stated}, pack, None)
+
+
+def test_results_of_another_image_of_the_models_atlas_are_refused(run, tmp_path):
+    model, results = make_pack(run, tmp_path / "model"), Path(shutil.copytree(run.parents[3], tmp_path / "toy"))
+    for scan in ("s003", "s004"):  # the first sidecar counts
+        write_json({"AtlasSHA256": scan}, results / f"series/space-none/{scan}/{scan}_atlas-toy_timeseries.json")
+    assert len(read_results(results, read_pack(model), None).cache) == 24
+    ours = read_pack(model)
+    ours.about["atlas"]["sha256"] = "s003"
+    read_results(results, ours, None)
+    ours.about["atlas"]["sha256"] = "s004"
+    with pytest.raises(DataError, match="s003_atlas-toy.*made with an atlas image with checksum s003"):
+        read_results(results, ours, None)

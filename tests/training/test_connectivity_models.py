@@ -12,7 +12,7 @@ from bolt.models.braingnn import BrainGNN
 from bolt.models.brainnetcnn import BrainNetCNN
 from bolt.series.cache import SeriesCache
 from bolt.training.loop import Fit
-from bolt.training.runner import train_fold
+from bolt.training.trainers import train_fold
 from tests.training.test_runner import DATASET, LENGTHS, NUMBERS, ROLES, write_toy
 
 SMALL = {

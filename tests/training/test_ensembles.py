@@ -11,10 +11,9 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from bolt.models.suitability import check_members, shortest_scan
 from bolt.series.cache import SeriesCache
-from bolt.training import trainers
+from bolt.training import trainers, training_modules
 from bolt.training.ensembles import load_member, predict_each
 from bolt.training.features import train_features
-from bolt.training.modules import training_modules
 from bolt.training.outputs import Training
 from bolt.training.trainers import train_fold
 from tests.models.conformance import small_model

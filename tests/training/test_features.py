@@ -6,17 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import Dataset, Folds, Model
-from bolt.folds.splits import FOLD_COLUMNS, make_folds
+from bolt.config import Dataset, Model
+from bolt.evaluate.chance import LEVEL
+from bolt.evaluate.metrics import write_metrics
+from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_table
 from bolt.models.svm import SVM
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity, connectivity_of
-from bolt.series.gather import build_cache
-from bolt.training.features import load_trained, train_features
+from bolt.training.features import load_trained, permuted_aucs, train_features
 from bolt.training.runner import Training
-from tests.caches import reseal
+from tests.caches import pack, reseal, split
 
 CLASSES = ["A", "B"]
 
@@ -31,25 +32,21 @@ def svm(**settings):
 
 def make_cache(folder: Path, n=48, classes=CLASSES, shift=0.0, **changes):
     """Write a cache of eight ROIs: in each class a pair of ROIs shares a signal; a site can add noise to all pairs."""
-    random = np.random.default_rng(0)
-    rows, files = [], {}
-    folder.mkdir(parents=True, exist_ok=True)
+    random, rows, everything = np.random.default_rng(0), [], []
     for i in range(n):
         label, site = classes[i % len(classes)], "xy"[i // len(classes) % 2]
         series = random.standard_normal((60 + i % 5, 8))
         first = classes.index(label) % 7
         series[:, first + 1] += series[:, first]
         series += shift * (site == "y") * random.standard_normal((len(series), 1))
-        files[f"s{i:02d}"] = folder / f"s{i:02d}.npy"
-        np.save(files[f"s{i:02d}"], series.astype(np.float32))
+        everything.append(series)
         rows.append((f"s{i:02d}", f"p{i:02d}", f"p{i:02d}", site, label))
     scans = pd.DataFrame(rows, columns=["scan_id", "subject", "group", "site", "label"])
     scans = scans.assign(age=np.nan, tr=2.0, n_volumes=60, kind="series")
     for column, value in changes.items():
         scans[column] = value(scans)
-    rois = pd.DataFrame({"value": range(1, 9), "name": list("abcdefgh"), "network": "n", "hemisphere": "L"})
-    build_cache(scans, "toy", rois, lambda scan: files[scan.scan_id], folder / "cache")
-    write_table(make_folds(scans, Folds(outer=4)), folder / "folds.tsv", FOLD_COLUMNS)
+    pack(folder, everything, scans)
+    split(folder, scans, 4)
     return folder
 
 
@@ -118,13 +115,6 @@ def test_a_checkpoint_predicts_what_the_run_did(folder, tmp_path, settings):
     np.testing.assert_allclose(trained.predict(cache, range(len(cache))), due[["p_A", "p_B"]], rtol=1e-12)
     assert [column["column"] for column in trained.info.get("preserved", [])] == settings.get("preserve", [])
     assert "preserve" not in settings or trained.site_effects.effects.any()
-
-
-def test_a_torn_checkpoint_is_an_error(folder, tmp_path):
-    out, _ = run(folder, svm(), out="torn")
-    (out / "checkpoint.safetensors").write_bytes(b"half")
-    with pytest.raises(DataError, match="not a readable checkpoint"):
-        load_trained(out)
 
 
 @pytest.mark.parametrize("settings", [{}, {"harmonise": "combat"}])
@@ -225,3 +215,28 @@ def test_whole_scans_or_crops_are_learned_and_whole_scans_asked(folder, monkeypa
     assert not np.array_equal(cropped, other)
     short, _, _ = learned_and_asked(folder, monkeypatch, connectivity="crop", crop=100)
     np.testing.assert_array_equal(short, whole)
+
+
+# ---- cross-validation repeated on permuted labels --------------------------------------------------------------------
+@pytest.mark.slow
+def test_real_labels_stand_out_from_permuted_ones(folder, tmp_path):
+    trainings = [Training(fold, 0, tmp_path / f"fold-{fold}") for fold in range(4)]
+    assert train_features(*files_of(folder), svm(), dataset(), trainings) == [None] * 4
+    null = permuted_aucs(*files_of(folder), svm(), dataset(), trainings, 60)
+    assert null.shape == (60,) and abs(np.nanmean(null) - 0.5) < 0.15 and len(np.unique(null)) > 20
+    write_metrics(tmp_path, CLASSES, range(4), tmp_path, null)
+    found = read_json(tmp_path / "summary.json")["chance"]
+    assert found["value"] > 0.9 and found["p"] < 0.05 and found["widened"] is None
+    bar = pytest.approx(np.nanquantile(null, 1 - LEVEL, method="higher"))
+    assert found["n_permutations"] == np.isfinite(null).sum() and found["bar"] == bar
+
+
+def test_permutations_depend_on_the_seed_alone(folder):
+    def aucs(*seeds):
+        trainings = [Training(fold, seed, Path("unused")) for fold, seed in enumerate(seeds)]
+        return permuted_aucs(*files_of(folder), svm(), dataset(), trainings, 4)
+
+    first = aucs(0, 0)
+    np.testing.assert_array_equal(first, aucs(0, 0))
+    np.testing.assert_array_equal(first, aucs(0, 1))  # labels are drawn once for all folds, by the first one's seed
+    assert not np.array_equal(first, aucs(1, 1))

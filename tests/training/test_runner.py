@@ -6,10 +6,6 @@ import errno
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,8 +17,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from bolt.cli.main import main
-from bolt.config import ROOT, Dataset, Model, Training, load_model
+from bolt.config import Dataset, Model, Training, load_model
 from bolt.config.study import Study
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
@@ -34,14 +29,15 @@ from bolt.models.braingnn import BrainGNN
 from bolt.models.registry import crops_alike, inputs_of
 from bolt.series.cache import SeriesCache
 from bolt.training import checkpoint, device, loop, prediction, runner
-from bolt.training.checkpoint import RESUME, ResumeFile
-from bolt.training.outputs import fold_table
+from bolt.training.checkpoint import RESUME
+from bolt.training.outputs import Classes, fold_table
 from bolt.training.prediction import Pool, Scans
-from bolt.training.runner import load_checkpoint, predict, train_fold, train_folds
+from bolt.training.runner import load_checkpoint, predict, train_folds
 from bolt.training.schedule import learning_rate
-from bolt.training.targets import Classes
+from bolt.training.trainers import train_fold
 from tests.models.conformance import TORCH, make, small
 from tests.snake import series_dataset
+from tests.stages import stage
 
 ROIS = 6
 TEXT = ("label", "predicted")
@@ -150,39 +146,26 @@ def test_weights_that_do_not_fit_are_refused(finished, tmp_path):
     (folder / "checkpoint.json").write_text(json.dumps(read_json(folder / "checkpoint.json") | {"n_rois": 7}))
     with pytest.raises(DataError, match=r"do not fit checkpoint\.json"):
         load_checkpoint(folder)
-    (folder / "checkpoint.safetensors").write_bytes(b"half")
-    with pytest.raises(DataError, match="do not fit"):
-        load_checkpoint(folder)
 
 
 # ---- seeds, and irrelevant influences --------------------------------------------------------------------------------
-def test_seed_decides_everything(finished, toy, tmp_path):
-    assert equal(weights(finished), weights(run(toy, tmp_path / "same")))
+def test_seed_decides_everything_and_other_draws_and_the_order_of_the_folds_nothing(finished, toy, tmp_path, spied):
+    spied(torch.optim.AdamW, "step", lambda *_: torch.rand(3))
+    pd.read_csv(toy[1], sep="\t").iloc[::-1].to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    assert equal(weights(finished), weights(run((toy[0], tmp_path / "folds.tsv"), tmp_path / "same")))
     for name in ("predictions.tsv", "history.tsv"):
         assert (finished / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
     assert not equal(weights(finished), weights(run(toy, tmp_path / "other", seed=1)))
 
 
-def test_other_random_draws_in_the_process_do_not_matter(finished, toy, tmp_path, spied):
-    spied(torch.optim.AdamW, "step", lambda *_: torch.rand(3))
-    assert equal(weights(finished), weights(run(toy, tmp_path)))
-
-
-@pytest.mark.parametrize("role", ["validation", "test"])
-def test_scans_held_out_do_not_touch_the_weights(finished, tmp_path, role):
+def test_scans_held_out_do_not_touch_the_weights(finished, tmp_path):
     def spoil(series):
         for values, its in zip(series, ROLES, strict=True):
-            values[:] = 7 if its == role else values
+            values[:] = values if its == "train" else 7
 
-    labels = ["no" if (i % 2 == 0) != (its == role) else "yes" for i, its in enumerate(ROLES)]
+    labels = ["no" if (i % 2 == 0) == (its == "train") else "yes" for i, its in enumerate(ROLES)]
     toy = write_toy(tmp_path / "toy", change=spoil, labels=labels)
     assert equal(weights(finished), weights(run(toy, tmp_path / "run")))
-
-
-def test_order_of_the_folds_table_does_not_matter(finished, toy, tmp_path):
-    table = pd.read_csv(toy[1], sep="\t")
-    table.iloc[::-1].to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
-    assert equal(weights(finished), weights(run((toy[0], tmp_path / "folds.tsv"), tmp_path / "run")))
 
 
 def test_choice_of_epoch_by_validation(toy, tmp_path):
@@ -264,8 +247,8 @@ def write_numbers(folder: Path) -> tuple[Path, Path]:
 
 def test_a_number_is_learned_and_predicted_in_its_own_unit(tmp_path):
     toy = write_numbers(tmp_path)
-    out = run(toy, tmp_path / "run", toy_model(epochs=25), NUMBERS)
-    table = read_table(out / "predictions.tsv")
+    out = run(toy, tmp_path / "run", toy_model(epochs=25, epoch_choice="best_validation"), NUMBERS)
+    table, history = read_table(out / "predictions.tsv"), read_table(out / "history.tsv")
     assert not [column for column in table if column.startswith("p_")]
     error, training = (table["label"] - table["predicted"]).abs(), table["role"] == "train"
     assert error.mean() < 0.3 * (table["label"] - table["label"][training].mean()).abs().mean()
@@ -276,41 +259,29 @@ def test_a_number_is_learned_and_predicted_in_its_own_unit(tmp_path):
     np.testing.assert_allclose(predict(net, SeriesCache(toy[0]), range(12), info=info), table["predicted"])
     with pytest.raises(ConfigError, match="predicts a number"):
         predict(net, SeriesCache(toy[0]), range(12))
-
-
-def test_history_of_numbers(tmp_path):
-    out = run(write_numbers(tmp_path), tmp_path / "run", toy_model(epoch_choice="best_validation"), NUMBERS)
-    history = read_table(out / "history.tsv")
     assert " ".join(history) == "epoch learning_rate train_loss train_r2 validation_loss validation_r2"
-    epoch = read_json(out / "checkpoint.json")["epoch"]
-    assert epoch == int(history["validation_loss"].argmin()) + 1
-    table, label = read_table(out / "predictions.tsv"), read_json(out / "checkpoint.json")["label"]
-    part = table[table["role"] == "validation"]
-    squares = ((part["label"] - part["predicted"]) / label["sd"]) ** 2
-    row = history.iloc[epoch - 1]
+    assert info["epoch"] == int(history["validation_loss"].argmin()) + 1
+    part, row = table[table["role"] == "validation"], history.iloc[info["epoch"] - 1]
+    squares = ((part["label"] - part["predicted"]) / labels.std(ddof=0)) ** 2
     assert squares.mean() == pytest.approx(row["validation_loss"], rel=1e-4)
-    spread = ((part["label"] - part["label"].mean()) ** 2).sum() / label["sd"] ** 2
+    spread = ((part["label"] - part["label"].mean()) ** 2).sum() / labels.std(ddof=0) ** 2
     assert row["validation_r2"] == pytest.approx(1 - squares.sum() / spread, rel=1e-4)
 
 
 # ---- several folds in one process ------------------------------------------------------------------------------------
-def test_side_by_side_as_apart(tmp_path):
+def test_side_by_side_by_turns_as_apart(tmp_path, spied):
+    seen = []
+    spied(loop.Fit, "_step", lambda _, fit, *rest: seen.append((fit.fold, fit.seed)))
     toy, model = write_toy(tmp_path / "toy", more=[ROLES[::-1], ["test", *ROLES[:-1]]]), toy_model(epochs=2)
     trainings = [runner.Training(*which, tmp_path / f"{which}") for which in ((1, 0), (2, 0), (3, 0), (1, 7))]
     assert train_folds(*toy, model, DATASET, trainings, device="cpu") == [None] * 4
+    assert seen == [(fold, seed) for fold, seed, _ in trainings] * 6
     for fold, seed, out in trainings:
         alone = tmp_path / "alone" / out.name
         train_fold(*toy, model, DATASET, fold=fold, seed=seed, out=alone, device="cpu")
         assert {path.name for path in out.iterdir()} == FINISHED
         for name in ("checkpoint.safetensors", "predictions.tsv", "history.tsv"):
             assert (alone / name).read_bytes() == (out / name).read_bytes(), (fold, seed, name)
-
-
-def test_they_take_turns(tmp_path, spied):
-    seen = []
-    spied(loop.Fit, "_step", lambda _, fit, *rest: seen.append(fit.fold))
-    run_folds(write_toy(tmp_path / "toy", more=[ROLES[::-1]]), tmp_path, (1, 2), toy_model(epochs=1))
-    assert seen == [1, 2] * 3
 
 
 def test_a_training_that_fails_does_not_end_the_others(finished, tmp_path):
@@ -339,12 +310,12 @@ def test_a_wrong_configuration_stops_all(toy, tmp_path, monkeypatch):
 def command(tmp_path, monkeypatch):
     """Make the cache and the folds of a study; return the command that trains, and the folder of its run."""
     monkeypatch.chdir(tmp_path)
-    config = ["--config", str(series_dataset(tmp_path, n_rois=160))]
-    for stage in (["index"], ["cache", "--atlas", "dosenbach160"], ["exclusions"], ["folds"]):
-        assert main([*stage, *config]) == 0
+    config = series_dataset(tmp_path, n_rois=160)
+    for rule in ("index", "cache", "exclusions", "folds"):
+        assert stage(config, rule, atlas="dosenbach160") == 0
     model = load_model(str(tmp_path / "tiny.yaml")).run_name
-    options = ["--atlas", "dosenbach160", "--model", model, "--seed", "0", "--attempt"]
-    return ["train", *config, *options], Study.read(config[1]).layout.run("dosenbach160", model, 0).folder
+    train = partial(stage, config, atlas="dosenbach160", model=model, seed=0)
+    return train, Study.read(config).layout.run("dosenbach160", model, 0).folder
 
 
 @pytest.mark.parametrize("attempt", [1, Outcome.ATTEMPTS])
@@ -352,7 +323,7 @@ def test_command_with_several_folds(command, attempt):
     train, out = command
     folds = pd.read_csv("results/mine/folds.tsv", sep="\t")
     folds.query("fold != 1 or role != 'test'").to_csv("results/mine/folds.tsv", sep="\t", index=False)
-    assert main([*train, str(attempt), "--fold", "0", "1", "2", "2"]) == 0
+    assert train("train_folds", "--fold", "0", "1", "2", "--attempt", str(attempt)) == 0
     states = [read_json(out / f"fold-{k}/status.json") for k in range(3)]
     assert [status["state"] for status in states] == ["ok", "failed", "ok"]
     assert "no test scan" in states[1]["reason"] and (out / "fold-1/predictions.tsv").read_bytes() == b""
@@ -368,19 +339,19 @@ class Killed(Exception):
 
 def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(command, monkeypatch):
     """A kill between the end of a job and Snakemake's note of it: the job runs again, and is killed after an epoch."""
-    train = [*command[0], "1", "--fold", "0"]
-    assert main(train) == 0
+    train = partial(command[0], "train_fold", "--attempt", "1", fold=0)
+    assert train() == 0
     record = command[1] / "fold-0/provenance.json"
     require_outputs(record, newer=True)
 
-    def die(file, *_):
-        (file.folder / "history.tsv").write_text("epoch\n1\n")  # that of the new training, so far
+    def die(fit, *_):
+        (fit.out / "history.tsv").write_text("epoch\n1\n")  # that of the new training, so far
         os._exit(9)
 
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(ResumeFile, "save", die)
-        main(train)
+        monkeypatch.setattr(loop.Fit, "_validate", die)
+        train()
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert (record.parent / "history.tsv").read_text() == "epoch\n1\n"
@@ -389,20 +360,17 @@ def test_a_finished_training_that_is_repeated_and_killed_is_not_called_damaged(c
 
 RESUMED = {
     "last": {},
-    "best": {"epoch_choice": "best_validation"},
-    "bfloat16": {"precision": "bfloat16"},
-    "decay and clipping": {"weight_decay": 0.1, "clip_gradient": 0.1},
+    "best": {"epoch_choice": "best_validation", "precision": "bfloat16", "weight_decay": 0.1, "clip_gradient": 0.1},
     "one cycle": {"schedule": "one_cycle", "batches": "fixed", "optimizer": "adam"},
     "average, mixup": {"average_weights": 0.9, "crop_range": (0.5, 1.5), "label_smoothing": 0.1, "mixup": 0.4},
-    "numbers": {},
-    "normalised": {"crop_range": (0.5, 1.5)},
+    "numbers, normalised": {"crop_range": (0.5, 1.5)},
 }
 
 
 @pytest.mark.parametrize("case", RESUMED)
 def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, case, every_epoch_saved):
-    toy, dataset = (write_numbers(tmp_path), NUMBERS) if case == "numbers" else (toy, DATASET)
-    make_model = partial(short_model, "cnn_lstm") if case == "normalised" else toy_model
+    toy, dataset = (write_numbers(tmp_path), NUMBERS) if "numbers" in case else (toy, DATASET)
+    make_model = partial(short_model, "cnn_lstm") if "normalised" in case else toy_model
     model = make_model(epochs=4, **RESUMED[case])
     whole = run(toy, tmp_path / "whole", model, dataset)
     real, kills = loop.learning_rate, iter([2, 4, 5, 3, 4])
@@ -432,8 +400,8 @@ def test_resumes_bit_equal_after_many_kills(toy, tmp_path, monkeypatch, case, ev
 def test_the_state_is_saved_now_and_then(toy, tmp_path, monkeypatch, spied):
     """And a kill between two saves costs the epochs since the last one."""
     now, written = [0.0], []
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
-    spied(ResumeFile, "_write", lambda _, file, tensors, facts: written.append(facts))
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+    spied(loop, "save_resume", lambda *given: written.append(len(given[-1].history)))
 
     def watch(row):
         now[0] += 25
@@ -444,7 +412,7 @@ def test_the_state_is_saved_now_and_then(toy, tmp_path, monkeypatch, spied):
     trainings = [runner.Training(1, 0, tmp_path)]
     with pytest.raises(Killed):
         train_folds(*toy, model, DATASET, trainings, device="cpu", watching=lambda training: nullcontext(watch))
-    assert [len(json.loads(facts)["history"]) for facts in written] == [4, 7, 10], "once a minute, after an epoch"
+    assert written == [4, 7, 10], "once a minute, after an epoch"
     with safe_open(tmp_path / RESUME, framework="pt") as file:
         assert len(json.loads(file.metadata()["progress"])["history"]) == 10
     monkeypatch.undo()
@@ -458,8 +426,27 @@ def raises(error):
     return fail
 
 
+def test_killed_within_a_save(toy, tmp_path, finished, monkeypatch, every_epoch_saved):
+    """The state of the epoch before is resumed; of the half file nothing stays."""
+    saves = iter((checkpoint.save_file, checkpoint.save_file))
+
+    def die(tensors, path, **more):
+        next(saves, lambda _, path, **__: [Path(path).write_bytes(b"half"), os._exit(9)])(tensors, path, **more)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(checkpoint, "save_file", die)
+        run(toy, tmp_path)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    with safe_open(tmp_path / RESUME, framework="pt") as file:
+        assert len(json.loads(file.metadata()["progress"])["history"]) == 2
+    assert equal(weights(finished), weights(run(toy, tmp_path)))
+    assert {path.name for path in tmp_path.iterdir()} == FINISHED
+
+
 def test_a_state_that_cannot_be_saved_ends_the_training(toy, tmp_path, monkeypatch, every_epoch_saved):
-    monkeypatch.setattr(ResumeFile, "_write", raises(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr("bolt.training.checkpoint.save_file", raises(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         run(toy, tmp_path)
     assert not (tmp_path / "status.json").exists()
@@ -472,45 +459,6 @@ def test_killed_while_predicting(toy, tmp_path, finished, monkeypatch, every_epo
         patch.setattr(runner, "all_logits", raises(Killed))
         run(toy, tmp_path, toy_model(**other))
     assert equal(weights(finished), weights(run(toy, tmp_path)))
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from bolt.training import checkpoint
-from tests.training.test_runner import run, toy_model
-checkpoint.SECONDS_BETWEEN_SAVES = 0.2
-torch.set_num_threads(1)
-folder = Path(sys.argv[1])
-run((folder / "cache", folder / "folds.tsv"), Path(sys.argv[2]), toy_model(epochs=150))
-"""
-
-
-@pytest.mark.slow
-def test_sigkill_at_any_moment(tmp_path):
-    write_toy(tmp_path / "toy")
-
-    def start(out):
-        command = [sys.executable, "-c", SCRIPT, str(tmp_path / "toy"), str(out)]
-        return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-
-    assert start(tmp_path / "whole").wait() == 0
-    random, torn = np.random.default_rng(0), tmp_path / "torn"
-    for _ in range(5):
-        process = start(torn)
-        while process.poll() is None and not (torn / "history.tsv").is_file():
-            time.sleep(0.05)
-        rows = len(read_table(torn / "history.tsv"))
-        while process.poll() is None and len(read_table(torn / "history.tsv")) <= rows:
-            time.sleep(0.01)
-        time.sleep(random.uniform(0, 0.2))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert not (torn / "status.json").is_file()
-    assert start(torn).wait() == 0
-    assert equal(weights(tmp_path / "whole"), weights(torn))
-    assert {path.name for path in torn.iterdir()} == FINISHED
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------

@@ -4,12 +4,14 @@ import logging
 import sys
 from argparse import Namespace
 from contextlib import nullcontext
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_table
+from bolt.training.outputs import Training
 from bolt.training.watching import TOOLS, require_tools, watched
 from bolt.workflow.job import Job
 from bolt.workflow.stages import training as stage
@@ -70,27 +72,20 @@ def told_of(fake, kind):
     return [told[1:] for told in fake.told if told[0] == kind]
 
 
-def test_every_epoch_is_shown_and_the_results_are_the_same(tmp_path, fake):
+def test_every_epoch_is_shown_of_folds_side_by_side_and_the_results_are_the_same(tmp_path, fake):
     without = train(tmp_path, "without")
-    assert train(tmp_path, "with", watching=watching(list(TOOLS), tmp_path / "watch")) == without
-    history = read_table(tmp_path / "with/1/history.tsv")
-    rows = [(row, step) for _, row, step in told_of(fake, "log")]
-    assert [step for _, step in rows] == [1, 2, 3, 4] == history["epoch"].tolist()
-    assert [row["validation_loss"] for row, _ in rows] == pytest.approx(history["validation_loss"])
-    assert all("epoch" not in row for row, _ in rows)
-    scalars = {(name, step): value for name, value, step in told_of(fake, "scalar")}
-    assert scalars == {(name, step): row[name] for row, step in rows for name in row}
-    assert told_of(fake, "open") == [(str(tmp_path / "watch/tensorboard/fold-1"), 1)]
-    assert told_of(fake, "close") == [()] and told_of(fake, "finish") == [("fold-1",)]
-
-
-def test_folds_side_by_side_have_curves_of_their_own(tmp_path, fake):
-    train(tmp_path, "both", folds=(1, 2), watching=watching(list(TOOLS), tmp_path))
-    places = [str(tmp_path / f"tensorboard/fold-{fold}") for fold in (1, 2)]  # each hides what is in its own
+    assert train(tmp_path, "with", folds=(1, 2), watching=watching(list(TOOLS), tmp_path / "watch")) == without
+    places = [str(tmp_path / f"watch/tensorboard/fold-{fold}") for fold in (1, 2)]  # each hides what is in its own
     assert told_of(fake, "open") == [(place, 1) for place in places]
-    steps = [(name, step) for name, row, step in told_of(fake, "log")]
-    assert sorted(steps) == [(f"fold-{fold}", epoch) for fold in (1, 2) for epoch in (1, 2, 3, 4)]
-    assert told_of(fake, "finish") == [("fold-1",), ("fold-2",)]
+    logged, scalars = told_of(fake, "log"), told_of(fake, "scalar")
+    steps = sorted((name, step) for name, _, step in logged)
+    assert steps == [(f"fold-{fold}", epoch) for fold in (1, 2) for epoch in (1, 2, 3, 4)]
+    history = read_table(tmp_path / "with/1/history.tsv")
+    rows = [row for name, row, _ in logged if name == "fold-1"]
+    assert [row["validation_loss"] for row in rows] == pytest.approx(history["validation_loss"])
+    assert all("epoch" not in row for row in rows)
+    assert sorted(scalars) == sorted((key, row[key], step) for _, row, step in logged for key in row)
+    assert told_of(fake, "close") == [(), ()] and told_of(fake, "finish") == [("fold-1",), ("fold-2",)]
     assert all(options["reinit"] == "create_new" for (options,) in told_of(fake, "init"))
 
 
@@ -142,16 +137,18 @@ def test_the_stage_passes_the_tools_of_the_configuration_on(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bolt.training.watching.watched", lambda *given: seen.append(given) or nullcontext())
     config = series_dataset(tmp_path, watch=["tensorboard"])
-    options = {"command": "train", "config": config, "atlas": "dosenbach160", "variant": None, "seed": 0, "threads": 1}
-    job = Job(Namespace(**options, model="none yet"))
+    files = {"input": [("cache", Path("manifest.json")), ("folds", Path("folds.tsv"))]}
+    named = {"atlas": "dosenbach160", "model": "none yet", "seed": 0, "variant": None}
+    job = Job(Namespace(command="train", config=config, threads=1, **named, **files))
     job.options.model = next(iter(job.study.models))
+    folder = job.layout.run("dosenbach160", job.options.model, 0).fold(2)
 
     def trained(*arguments, watching, **options):
         with watching(arguments[4][0]):
             return [None]
 
     monkeypatch.setattr("bolt.training.runner.train_folds", trained)
-    assert stage._train(job, [2]) == {2: None}
+    assert stage._train(job, [Training(2, 0, folder)]) == [None]
     ((tools, folder, title, settings),) = seen
     assert tools == ["tensorboard"] and str(folder) == "work/mine/watch"
     assert title == f"dosenbach160/ready/{job.options.model}/seed-0/fold-2"

@@ -1,6 +1,5 @@
 """What a crashed job says to type is typed: the very text does that job again, and nothing that follows."""
 
-import argparse
 import re
 import shlex
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bolt.cli.main import run
 from bolt.config import ROOT
 from bolt.explain.weights import IMPORTANCE_FILES
 from bolt.io.files import read_json
@@ -16,6 +14,7 @@ from bolt.jobs.outcome import Outcome
 from bolt.workflow.run import Run
 from tests.forks import run_module
 from tests.snake import snakemake
+from tests.stages import stage
 from tests.workflow.test_dag import bids_config, jobs, make_up
 
 SUBJECT, SCAN, ATLAS = "sub-01", "sub-01_task-rest", "dosenbach160"
@@ -47,31 +46,26 @@ def finished(tmp_path, monkeypatch):
     whole = str(fold / "importance.tsv")
     assert snakemake(tmp_path, "--touch", whole, config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "-n", whole, config=config).stdout
-    options = argparse.Namespace(
-        config=layout.config, attempt=Outcome.ATTEMPTS, limits=None, threads=1, scan=SCAN, folder=SUBJECT, atlas=ATLAS,
-        variant=layout.variant, model=model, seed=0,
-    )  # fmt: skip
-    return layout, fold, options
+    return layout, fold, {"scan": SCAN, "folder": SUBJECT, "prefix": SUBJECT, "atlas": ATLAS, "model": model, "seed": 0}
 
 
 @pytest.mark.slow
 def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
-    layout, fold, options = finished
+    layout, fold, names = finished
     for place in ("anatomical.workflow.preprocess_anatomical", "functional.workflow.preprocess_functional"):
         monkeypatch.setattr(f"bolt.preprocess.{place}", crash)
     for place in ("series.parcellate.parcellate", "series.cache.SeriesCache", "workflow.stages.training._train"):
         monkeypatch.setattr(f"bolt.{place}", crash)
     monkeypatch.setattr("bolt.workflow.job.Job.atlas", lambda *_: None)
     stages = [  # from the last to the first, so that none makes another's inputs new; the 4D image is gone by then
-        ("explain", {"explain_fold": 1}, fold / "explain_status.json", 0),
-        ("train", {"train_fold": 1}, fold / "status.json", [0]),
-        ("parcellate", {"parcellate": 1, "functional": 1}, layout.series_status(SCAN), None),
-        ("functional", {"functional": 1}, layout.functional_status(SCAN), None),
-        ("anatomical", {"anatomical": 1}, layout.anatomical_status(SUBJECT), None),
+        ("explain_fold", {"explain_fold": 1}, fold / "explain_status.json"),
+        ("train_fold", {"train_fold": 1}, fold / "status.json"),
+        ("parcellate", {"parcellate": 1, "functional": 1}, layout.series_status(SCAN)),
+        ("functional", {"functional": 1}, layout.functional_status(SCAN)),
+        ("anatomical", {"anatomical": 1}, layout.anatomical_status(SUBJECT)),
     ]
-    for stage, due, status, number in stages:
-        options.fold, options.stage = number, stage
-        run(options)
+    for rule, due, status in stages:
+        assert stage(layout.config, rule, "--attempt", str(Outcome.ATTEMPTS), fold=0, **names) == 0
         found = read_json(status)
         assert "crashed in 2 attempts" in found["reason"], found
         command = found["hint"].split("To repeat this job: ")[1]

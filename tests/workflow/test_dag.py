@@ -18,6 +18,7 @@ from bolt.workflow.stages import STAGES
 from bolt.workflow.start import start
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
+from tests.stages import Wildcards
 
 SCAN = "sub-01_task-rest"
 
@@ -67,8 +68,9 @@ def jobs_said(output: str) -> int:
 
 
 def read_by_stages(run: Run) -> dict[str, str]:
-    """What each stage reads of the configuration, as its jobs are told."""
-    return {stage: run.params(stage)["settings"](None) for stage in STAGES}
+    """What each stage that has re-run triggers reads of the configuration."""
+    params = {name: run.params(name) for name in STAGES}
+    return {name: own["settings"](None) for name, own in params.items() if "settings" in own}
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +180,8 @@ def test_a_refused_configuration_ends_snakemake_with_that_line(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-EXPLAINED = {"explain", "explain_inner", "sanity", "faithfulness_fold"}
-TRAINED = {"train", "train_inner", "search", "complexity", "train_permuted", "train_again"}
+EXPLAINED = {"explain_fold", "explain_inner", "sanity", "faithfulness_fold"}
+TRAINED = {"train", "train_inner", "search_fold", "measure_complexity", "train_permuted", "train_again"}
 NEW_ATLAS = {"parcellate", "cache", "oracle_cache", "regions"}
 READ_BY = [
     ({"paths": {"work": "elsewhere"}}, set()),
@@ -189,10 +191,10 @@ READ_BY = [
     ({"parcellate": {"coverage": 0.7}}, {"parcellate", "quality_pages"}),
     ({"parcellate": {"uncovered": "drop-scan"}}, {"cache"}),
     ({"quality": {"max_mean_fd": 0.5}}, {"quality"}),
-    ({"explain": {"tokens": 7}}, {"landmarks", "stability", "explanation"}),
+    ({"explain": {"tokens": 7}}, {"regress_landmarks", "stability", "explanation"}),
     ({"explain": {"agreement": {"permutations": 99}}}, {"stability", "explanation"}),
     ({"explain": {"hrf_shift": 5, "trial_types": ["go"]}}, {"tasks", "explanation"}),
-    ({"explain": {"inner_folds": 3}}, {"landmarks", "inner_folds", "explanation"}),
+    ({"explain": {"inner_folds": 3}}, {"regress_landmarks", "inner_folds", "explanation"}),
     ({"explain": {"top_rois": 0.05}}, {"regions", "stability", "explanation"}),
     ({"explain": {"sanity": {"draws": 3}}}, {"sanity", "explanation"}),
     ({"explain": {"sanity": {"fold": 1}}}, {"train_permuted", "train_again", "explanation"}),
@@ -211,12 +213,34 @@ READ_BY = [
 ]
 
 
+TRIGGERS = {
+    "": "download download_table resources",
+    "settings code": """simulate template index anatomical quality quality_pages cache exclusions folds oracle_cache
+        evaluate inner_folds regress_landmarks regions connections tasks faithfulness stability truth explanation
+        report""",
+    "settings code model": """train_fold train_folds train_inner search_fold choose choose_shared explain_fold
+        explain_inner train_permuted train_again sanity faithfulness_fold""",
+    "settings code scan": "functional parcellate",
+    "settings code experiment": "experiment measure_complexity take_spectra",
+}
+"""What runs the rules of stages again, besides their files: names of params."""
+
+
+def test_which_triggers_each_rule_has(keys):
+    run, found = Run(keys), {}
+    for name, stage in STAGES.items():
+        config, named, *triggers = run.params(name)
+        assert (config, named) == ("config", "named")
+        found |= dict.fromkeys(stage.rules, " ".join(triggers))
+    assert found == {rule: names for names, rules in TRIGGERS.items() for rule in rules.split()}
+
+
 def test_what_a_change_runs_again(keys):
     """Each key changes the settings of the stages that read it, and of no other but the report, which prints all."""
     before = read_by_stages(Run(keys))
     for change, stages in READ_BY:
         after = read_by_stages(Run(keys | change))
-        found = {stage for stage in STAGES if after[stage] != before[stage]}
+        found = {stage for stage in after if after[stage] != before[stage]}
         if "atlases" in change:
             found -= {"explanation"}  # which reads the image alone, as far as that is staged
         assert found == stages | {"report"}, change
@@ -233,7 +257,7 @@ def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path, keys):
     assert "not staged" in before["parcellate"]
     (folder / "mine.nii.gz").write_bytes(b"another image")
     after = read_by_stages(run)
-    assert {stage for stage in STAGES if after[stage] != before[stage]} == {"parcellate", "regions", "explanation"}
+    assert {stage for stage in after if after[stage] != before[stage]} == {"parcellate", "regions", "explanation"}
 
 
 def test_what_one_stage_reads_is_put_together_without_the_others(indexed, monkeypatch):
@@ -309,12 +333,6 @@ def test_lint_finds_nothing(tmp_path):
     assert done.returncode == 0 and "Congratulations" in done.stdout
 
 
-class Wildcards(dict):
-    """As much of Snakemake's wildcards as input functions use."""
-
-    __getattr__ = dict.__getitem__
-
-
 @pytest.mark.parametrize(
     ("config", "trained"),
     [
@@ -347,7 +365,7 @@ def test_what_runs_networks_on_a_gpu_asks_for_one(keys, device):
     """Jobs whose results depend on the device find what `device` names, on a cluster too."""
     run, other = (Run(keys | {"device": name}) for name in (device, "cpu" if device == "cuda" else "cuda"))
     wildcards, read, others = Wildcards(model=next(iter(run.models))), read_by_stages(run), read_by_stages(other)
-    of_device = {name for name in STAGES if read[name] != others[name]} - {"report"}
+    of_device = {name for name in read if read[name] != others[name]} - {"report"}
     assert of_device == {name for name, stage in STAGES.items() if stage.trains or stage.applies}
     asking = {name for name in of_device if (gres := run.resources(name).get("gres")) and gres(wildcards) == "gpu:1"}
     trained = {name for name in of_device if STAGES[name].trains}

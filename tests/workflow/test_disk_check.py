@@ -6,10 +6,12 @@ import pytest
 
 from bolt.config import ROOT
 from bolt.io import resource_errors as disk
+from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml, write_status
 from bolt.workflow import estimate as room
-from bolt.workflow.estimate import STORED, WAITING, WORK, check_preprocessing_space, preprocessing_peak, volumes_to_do
+from bolt.workflow.estimate import STORED, WAITING, WORK, preprocessing_peak, volumes_to_do
 from bolt.workflow.run import Run
+from bolt.workflow.start import checks
 from tests.report.results import make_scans
 
 KEPT = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]["raw"] * 1e6
@@ -78,14 +80,19 @@ def test_headers_are_asked_before_the_index_exists(run, tmp_path):
 
 
 def test_a_full_disk_is_refused_and_a_dry_run_warned(run, monkeypatch, capsys):
+    def check(*arguments):
+        (check_space,) = (one for one in checks(run, 2, ["snakemake", *arguments]) if one.__name__ == "check_space")
+        check_space()
+        return capsys.readouterr().err
+
     for module in (disk, room):
         monkeypatch.setattr(module, "free_bytes", lambda folder: 1e8)
-    check_preprocessing_space(run, ["snakemake", "-n"], 2)
-    assert "Warning" in (said := capsys.readouterr().err) and "2 jobs at once" in said
-    with pytest.raises(SystemExit, match=r"not enough disk space: preprocessing .* needs .* GB.* 'paths: results'"):
-        check_preprocessing_space(run, ["snakemake", "--cores", "2"], 2)
-    check_preprocessing_space(run, ["snakemake", "--target-jobs", "functional:scan=a"], 2)  # a job of that run
+    assert "Warning" in (said := check("-n")) and "2 jobs at once" in said
+    with pytest.raises(ConfigError, match=r"not enough disk space: preprocessing .* needs .* GB.* 'paths: results'"):
+        check("--cores", "2")
+    check("--target-jobs", "functional:scan=a")  # a job of that run
     for word in ("--unlock", "resources", "--touch", "--cleanup-metadata", "--delete-all-output"):  # no preprocessing
-        check_preprocessing_space(run, ["snakemake", "--cores", "2", word], 2)
+        check("--cores", "2", word)
     monkeypatch.setattr(disk, "free_bytes", lambda folder: 1e13)
-    check_preprocessing_space(run, ["snakemake", "--cores", "2"], 2)
+    assert check("--cores", "2") == ""
+    assert "Disk: preprocessing with 2 jobs at once needs up to" in check("-n")

@@ -24,7 +24,8 @@ START = ("bolt.__main__", "bolt.cli.main", "bolt.workflow.job")
 """What every command imports before its own stage."""
 MODELS = [f"bolt.models.{path.stem}" for path in sorted((ROOT / "bolt/models").glob("[a-z]*.py"))]
 SOURCES = [f"bolt.datasets.{path.stem}" for path in sorted((ROOT / "bolt/datasets").glob("[a-z]*.py"))]
-BY_NAME = {"download": SOURCES, "index": SOURCES, "train": MODELS, "search": MODELS, "complexity": MODELS}
+BY_NAME = {"download": SOURCES, "index": SOURCES, "train": MODELS, "search-fold": MODELS}
+BY_NAME |= {"measure-complexity": MODELS}
 """Modules that a command imports by names in the configuration."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,11 @@ from bolt.config import load_config, load_model
 from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table, sha256, write_status
+from bolt.io.files import read_json, read_table, read_yaml, sha256, write_status
+from bolt.workflow.run import Run
+from bolt.workflow.stages import STAGES
 from tests.snake import series_dataset
+from tests.stages import command, declared, stage
 
 ATLAS = "dosenbach160"
 
@@ -24,18 +29,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Layou
     """The first of two outer folds, with two inner ones that are trained; the configuration, and the run's name."""
     folder = tmp_path_factory.mktemp("stages")
     options = {"inner_folds": 2, "subset_offsets": 3, "random_draws": 1}
-    file = series_dataset(folder, n_subjects=16, folds={"outer": 2, "run": [0]}, explain=options)
+    file = series_dataset(
+        folder, n_subjects=16, folds={"outer": 2, "run": [0]}, explain=options, search={"n_trials": 1}
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         config = load_config(file)
         layout, model = Study.of(config).layout, load_model(config.models[0]).run_name
-        run = ["--atlas", ATLAS, "--model", model, "--seed", "0"]
-        fold = [*run, "--fold", "0"]
-        steps = [["index"], ["cache", "--atlas", ATLAS], ["exclusions"], ["folds"], ["inner-folds"]]
-        steps += [["train", *fold], ["explain-fold", *fold]]
-        steps += [["train-inner", *fold, "--inner", str(inner)] for inner in range(2)]
-        for step in [*steps, ["explain-inner", *fold], ["landmarks", *run]]:
-            assert main([step[0], "--config", str(file), *step[1:]]) == 0, step
+        names = {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0}
+        for rule in ("index", "cache", "exclusions", "folds", "inner_folds", "train_fold", "explain_fold"):
+            assert stage(file, rule, **names) == 0, rule
+        for inner in range(2):
+            assert stage(file, "train_inner", inner=inner, **names) == 0
+        for rule in ("explain_inner", "regress_landmarks"):
+            assert stage(file, rule, **names) == 0, rule
         yield file, layout, model
 
 
@@ -66,37 +73,96 @@ def test_every_stage_leaves_what_its_rule_declares(made: tuple[Path, Layout, str
     assert np.load(folder / "importance_controls.npy").shape == (2, int(explained["length"].sum()))
 
 
+SERIES = [rule for one in STAGES.values() for rule in one.rules if one.name not in ("download", "oracle_cache")]
+"""Rules that a dataset of series can have."""
+NAMED = [
+    (rule, kind)
+    for rule in SERIES
+    for kind in ("input", "output")
+    if "{FILES}" in declared(rule)["shell"] and re.search(r"=|unpack", declared(rule).get(kind, ""))
+]
+
+
+@pytest.mark.parametrize(("rule", "kind"), NAMED)
+def test_a_command_without_the_files_of_its_rule_says_which_it_needs(
+    made: tuple[Path, Layout, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rule: str,
+    kind: str,
+) -> None:
+    file, _, model = made
+    for raw in ("t1w", "sbref", "anatomical_outputs"):
+        monkeypatch.setattr(Run, raw, lambda run, name: ["image.nii.gz"])
+    names: dict[str, Any] = {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0, "inner": 0}
+    names |= {"scan": "sub-00_task-rest", "folder": "sub-00", "prefix": "sub-00"}
+    experiment = {"measure_complexity": "complexity", "take_spectra": "spectra"}.get(rule)
+    names |= {"name": experiment, "experiment": experiment, "scheme": "paper"}
+    if rule in ("search_fold", "choose", "choose_shared"):
+        names["model"] = "tiny"
+    words = command(Run(read_yaml(file)), file, rule, **names)
+    after = words[words.index("--output") :] if kind == "input" else []
+    assert main(words[: words.index(f"--{kind}")] + after) == 2
+    assert re.search(
+        rf"the file '\w+' is needed, and --{kind} does not name it. Add '--{kind}", capsys.readouterr().err
+    )
+
+
+def test_a_file_without_its_name_is_refused(made: tuple[Path, Layout, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["regions", "--config", str(made[0]), "--input", "results/scans.tsv"])
+    assert "NAME=FILE expected, found 'results/scans.tsv'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_training_and_a_search_by_hand_find_their_places(
+    made: tuple[Path, Layout, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """From another folder; and in that of a run whose results are a link to a folder of that name elsewhere."""
+    file, layout, model = made
+    run, begin = Run(read_yaml(file)), "" if linked else f"{file.parent}/"
+    kept, place = run.save_config(), tmp_path if linked else file.parent
+    if linked:
+        (tmp_path / "results").symlink_to(file.parent / "results")
+    for rule, names in ("train_fold", {"model": model, "seed": 1}), ("search_fold", {"model": "tiny"}):
+        words = command(run, Path(f"{begin}{kept}"), rule, atlas=ATLAS, fold=0, **names)
+        monkeypatch.chdir(tmp_path)
+        assert main([word.replace("=results", f"={begin}results") for word in words]) == 0
+        assert Path.cwd() == place
+        monkeypatch.chdir(file.parent)
+    assert read_json(layout.run(ATLAS, model, 1).fold(0) / "status.json")["state"] == "ok"
+
+
 def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made: tuple[Path, Layout, str]) -> None:
     file, layout, model = made
-    folder, run = layout.run(ATLAS, model, 0).inner(0), ["--atlas", ATLAS, "--model", model, "--seed", "0"]
+    folder, names = layout.run(ATLAS, model, 0).inner(0), {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0}
     table = layout.inner_folds(0)
     table.write_text(table.read_text().replace("\ttest", "\ttrain"))  # nothing is left out
-    arguments = ["--config", str(file), *run, "--fold", "0", "--attempt", "1"]
-    assert main(["train-inner", *arguments, "--inner", "1"]) == 0
+    assert stage(file, "train_inner", "--attempt", "1", inner=1, **names) == 0
     status = read_json(folder / "fold-1/status.json")
     assert status["state"] == "failed" and "no test scan" in status["reason"]
     assert (folder / "fold-1/predictions.tsv").stat().st_size == 0
-    assert main(["explain-inner", *arguments]) == 0
+    assert stage(file, "explain_inner", "--attempt", "1", **names) == 0
     assert read_json(folder / "explain_status.json")["reason"] == status["reason"]
     assert (folder / "importance.tsv").stat().st_size == 0
-    assert main(["landmarks", "--config", str(file), *run]) == 0
+    assert stage(file, "regress_landmarks", **names) == 0
     found = read_table(layout.run(ATLAS, model, 0).explanation / "landmarks.tsv", text=("fold",))
     assert set(found["importance"]) == {"fitted", "none"}
 
 
 def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tuple[Path, Layout, str]) -> None:
     file, layout, model = made
-    run, keys = ["--atlas", ATLAS, "--model", model, "--seed", "0"], ["--config", str(file)]
+    names = {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0}
     fold, out = layout.run(ATLAS, model, 0).fold(0), layout.run(ATLAS, model, 0).explanation
-    assert main(["regions", *keys, *run]) == 0 and read_table(out / "roi_weights.tsv", text=("class",)).shape[0] == 320
-    assert main(["stability", *keys, *run]) == 0  # a single fold: halves of the people, if they have all classes
+    assert stage(file, "regions", **names) == 0 and read_table(out / "roi_weights.tsv", text=("class",)).shape[0] == 320
+    assert stage(file, "stability", **names) == 0  # a single fold: halves of the people, if they have all classes
     assert set(read_table(out / "stability.tsv", text=("class", "one", "other"))["what"]) <= {"halves"}
     write_status(fold / "status.json", "failed", "train", DataError("gone"))
-    assert main(["explain-fold", *keys, *run, "--fold", "0"]) == 0
-    for stage in ("landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "evaluate", "explanation"):
-        assert main([stage, *keys, *([] if stage == "explanation" else run)]) == 0, stage
+    rules = ("regress_landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "evaluate", "explanation")
+    for rule in ("explain_fold", *rules):
+        assert stage(file, rule, **names) == 0, rule
     tables = "landmarks landmark_tests subsets roi_weights sanity stability faithfulness_areas tasks"
     assert {(out / f"{name}.tsv").stat().st_size for name in tables.split()} == {0}
     told = layout.explanation_page.read_text()
     assert "No run was explained" in told and "No fold of this run was trained and explained" in told
-    assert main(["report", *keys]) == 0
+    assert stage(file, "report") == 0

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,11 +20,18 @@ import pytest
 
 from bolt.io.files import read_yaml
 from bolt.workflow import lock
-from bolt.workflow.lock import JOB, NAME, Owner, hold, wait_for_job
+from bolt.workflow.lock import JOB, NAME, hold, myself, wait_for_job
 from tests.snake import series_dataset, snakemake, write_yaml
 
 RUN = ["snakemake", "--cores", "2"]
 FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def none_held():
+    yield
+    for path in list(lock._held):
+        lock._release(path, os.getpid())
 
 
 @contextlib.contextmanager
@@ -52,49 +58,33 @@ def end(process):
     process.join()
 
 
-@pytest.fixture(autouse=True)
-def none_held():
-    yield
-    for path in list(lock._held):
-        lock._release(path, os.getpid())
-
-
 def note(folder, **facts):
     """What a run that is gone left in a folder."""
-    (folder / NAME).write_text(json.dumps(asdict(replace(Owner.myself(), **facts))))
+    (folder / NAME).write_text(json.dumps(myself() | facts))
 
 
-def locked(folder, how):
-    """The file of a folder's lock, which this process holds past `bolt.workflow.lock`."""
-    file = (folder / NAME).open("a+")
+def locked(path, how):
+    """A file that this process holds past `bolt.workflow.lock`."""
+    file = path.open("a+")
     fcntl.flock(file, how)
     return file
 
 
-def no_locks(error):
-    def fail(*_):
-        raise OSError(error, "no lock")
-
-    return fail
-
-
-def refusal(*folders):
+def refusal(folder):
     with pytest.raises(SystemExit) as stopped:
-        hold(folders, RUN)
+        hold([folder], RUN)
     return str(stopped.value)
 
 
 def test_a_second_run_says_whose_the_first_is_and_who_only_looks_may_come_in(tmp_path):
-    mine, theirs = tmp_path / "results", tmp_path / "work"
+    mine, theirs, link = (tmp_path / name for name in ("results", "work", "link"))
+    link.symlink_to(mine)
     with another(mine, theirs) as first:
-        for folder in (mine, theirs):
+        for folder in (mine, theirs, link):
             said = refusal(folder)
-            assert f"bolt: {folder}: another run is active here: " in said
+            assert f"bolt: {folder.resolve()}: another run is active here: " in said
             assert f"process {first.pid}, since 20" in said and os.uname().nodename in said
             assert f"'kill {first.pid}'" in said and "\n" not in said
-        link = tmp_path / "link"
-        link.symlink_to(mine)
-        assert "another run is active here" in refusal(link)
         hold([tmp_path / "other"], RUN)
         for looking in ("-n", "--dry-run", "--unlock", "--summary", "--target-jobs", "--report=page.html"):
             hold([mine, tmp_path / "new"], [*RUN, looking])
@@ -108,7 +98,7 @@ def test_what_a_killed_run_left_is_no_hindrance(tmp_path, how, capsys):
         first.join()
     assert (tmp_path / NAME).is_file()
     hold([tmp_path], RUN)
-    assert f"resuming after an interrupted run: {Owner.myself().user}" in capsys.readouterr().err
+    assert f"resuming after an interrupted run: {myself()['user']}" in capsys.readouterr().err
     assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
 
 
@@ -134,7 +124,14 @@ def test_another_hosts_run_is_never_taken_for_dead(tmp_path):
 
 
 def test_without_locks_of_the_file_system_the_process_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(fcntl, "flock", no_locks(errno.ENOLCK))
+    def fail(*_):
+        raise OSError(number, "no lock")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    number = errno.EIO
+    with pytest.raises(OSError, match="no lock"):  # any other error of the disk is shown
+        hold([tmp_path], RUN)
+    number = errno.ENOLCK
     note(tmp_path, pid=os.getppid())
     assert f"process {os.getppid()}" in refusal(tmp_path)
     gone = subprocess.Popen(["true"])
@@ -143,17 +140,33 @@ def test_without_locks_of_the_file_system_the_process_is_asked_for(tmp_path, mon
     hold([tmp_path], RUN)
 
 
-def test_any_other_error_of_the_disk_is_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(fcntl, "flock", no_locks(errno.EIO))
-    with pytest.raises(OSError, match="no lock"):
-        hold([tmp_path], RUN)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_run_that_is_just_ending_is_waited_for(tmp_path, shared):
+    timer = threading.Timer(0.1, locked(tmp_path / NAME, fcntl.LOCK_EX).close)
+    timer.start()
+    lock._hold_one(tmp_path, shared=shared)
+    timer.join()
+    assert tmp_path / NAME in lock._held
 
 
-def work_on(log, seconds, *, forks=False, mode="w", env=True):
+def test_runs_of_participants_share_a_folder_and_keep_others_out(tmp_path, monkeypatch):
+    first = locked(tmp_path / NAME, fcntl.LOCK_SH)
+    monkeypatch.setenv(lock.SHARED, "1")
+    hold([tmp_path], RUN)
+    lock._release(tmp_path / NAME, os.getpid())
+    assert (tmp_path / NAME).exists(), "the first run still uses it"
+    monkeypatch.delenv(lock.SHARED)
+    assert "another run is active here" in refusal(tmp_path)
+    first.close()
+    hold([tmp_path], RUN)
+
+
+# ---- jobs ------------------------------------------------------------------------------------------
+def work_on(log, seconds, forks=False, env=True):
     """Be a job of the workflow, which works for some seconds; its output is in its log."""
     at_exit = []  # functions of this process, not those of the one that was forked
     lock.atexit = SimpleNamespace(register=lambda *call: at_exit.append(call))
-    with Path(log).open(mode) as file:
+    with Path(log).open("a") as file:
         os.dup2(file.fileno(), 1)
     if env:
         os.environ[JOB] = "1"
@@ -171,8 +184,8 @@ def start(tmp_path):
     """Start a job of the workflow, with the options of `work_on`; its output is in `job.log`."""
     processes = []
 
-    def begin(seconds, **options):
-        processes.append(FORK.Process(target=work_on, args=(tmp_path / "job.log", seconds), kwargs=options))
+    def begin(seconds, log="job.log", **options):
+        processes.append(FORK.Process(target=work_on, args=(tmp_path / log, seconds), kwargs=options))
         processes[-1].start()
         return processes[-1]
 
@@ -181,7 +194,8 @@ def start(tmp_path):
         end(process)
 
 
-def wait_for_work(log, times=1):
+def at_work(log, times):
+    """Wait until so many have begun."""
     while not log.exists() or log.read_text().count("at work") < times:
         time.sleep(0.02)
 
@@ -195,13 +209,13 @@ def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path, start):
     """Snakemake removes the log of a job that it starts again."""
     log = tmp_path / "job.log"
     left = start(60)
-    wait_for_work(log)
+    at_work(log, 1)
     log.unlink()
     again = start(60)
     time.sleep(0.5)
     assert again.is_alive() and not log.read_text()
     end(left)
-    wait_for_work(log)
+    at_work(log, 1)
     log.unlink()
     third = start(0)
     end(again)
@@ -213,44 +227,20 @@ def test_a_job_waits_while_the_process_that_it_forked_lives(tmp_path, start):
     """The last attempt works in a fork, which may outlive a killed parent."""
     log = tmp_path / "job.log"
     parent = start(60, forks=True)
-    wait_for_work(log, 2)
+    at_work(log, 2)
     (child,) = psutil.Process(parent.pid).children()
     end(parent)
-    again = start(0, mode="a")
+    again = start(0)
     time.sleep(0.5)
     assert again.is_alive() and log.read_text().count("at work") == 2
     child.kill()
     assert ended(again) and log.read_text().count("at work") == 3
 
 
-@pytest.mark.parametrize(("log", "env"), [("job.log", False), ("job.out", True)])
-def test_by_hand_or_into_another_file_than_a_log_nobody_waits(tmp_path, log, env):
-    with (tmp_path / "job.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        process = FORK.Process(target=work_on, args=(tmp_path / log, 0), kwargs={"env": env})
-        process.start()
-        assert ended(process)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_run_that_is_just_ending_is_waited_for(tmp_path, shared):
-    timer = threading.Timer(0.1, locked(tmp_path, fcntl.LOCK_EX).close)
-    timer.start()
-    lock._hold_one(tmp_path, shared=shared)
-    timer.join()
-    assert tmp_path / NAME in lock._held
-
-
-def test_runs_of_participants_share_a_folder_and_keep_others_out(tmp_path, monkeypatch):
-    first = locked(tmp_path, fcntl.LOCK_SH)
-    monkeypatch.setenv(lock.SHARED, "1")
-    hold([tmp_path], RUN)
-    lock._release(tmp_path / NAME, os.getpid())
-    assert (tmp_path / NAME).exists(), "the first run still uses it"
-    monkeypatch.delenv(lock.SHARED)
-    assert "another run is active here" in refusal(tmp_path)
-    first.close()
-    hold([tmp_path], RUN)
+def test_by_hand_or_into_another_file_than_a_log_nobody_waits(tmp_path, start):
+    file = locked(tmp_path / "job.lock", fcntl.LOCK_EX)
+    assert ended(start(0, env=False)) and ended(start(0, "job.out"))
+    file.close()
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from bolt.workflow.progress import Progress, duration
 from tests.jobs.test_run_crate import check_crate
 from tests.snake import series_dataset, snakemake
 
+GOLDEN = Path(__file__).with_name("golden")
+
 
 class Terminal(io.StringIO):
     def isatty(self):
@@ -57,46 +59,59 @@ class Story:
         return [re.sub(r" +", " ", line).rstrip() for line in lines]
 
 
-def test_no_time_is_told_from_next_to_nothing():
-    story = Story({"template": 1, "train_fold": 10}, {"template": 1.0, "train_fold": 100.0})
-    story.do(1, "template", seconds=14)  # a thousandth of the work, which took long
-    assert story.lines[2:] == ["template 1 of 1 in 14 s run: 1 of 11 jobs"]
-
-
-def test_a_stage_is_one_line_with_its_time_and_that_of_the_run():
-    story = Story({"index": 1, "cache": 1, "train_fold": 4}, {"train_fold": 10.0, "cache": 5.0})
-    assert story.lines == ["BolT: 6 jobs on 2 cores; results in results/mine", "Full log: run.log"]
-    story.do(1, "index", seconds=2)
-    assert story.lines[2:] == ["index 1 of 1 in 2 s run: 1 of 6 jobs, about 2 min left"]  # 2 s per second, 45 to go
-    for number in range(4):
-        story.do(10 + number, "train_fold", seconds=10)
-    assert story.lines[3:] == ["train_fold 4 of 4 in 40 s run: 5 of 6 jobs, about 5 s left"]
-    story.do(9, "all", shellcmd=None)  # a target
-    story.progress.conclude(["The report: here"], ["run.log"])
-    assert story.lines[4:] == ["5 jobs done in 42 s", "The report: here", "Full log: run.log"]
-
-
-def test_a_long_stage_is_announced_and_followed_in_a_file():
-    story = Story({"train_fold": 3}, {"train_fold": 100.0})
-    story.start(1, "train_fold")
-    assert story.lines[2:] == ["train_fold 0 of 3 started run: 0 of 3 jobs"]
-    for number in (1, 2, 3):
-        story.now = 100.0 * number
+def test_a_run_is_told_as_it_goes(tmp_path, monkeypatch):
+    """All that is shown in a file, line by line: `golden/progress.txt`."""
+    monkeypatch.setattr(module, "TAIL", 2)
+    log, slurm = tmp_path / "job.log", tmp_path / "slurm.log"
+    good, bad = tmp_path / "good_status.json", tmp_path / "bad_status.json"
+    story = Story({"template": 1, "index": 1}, {"template": 0.01, "train_fold": 100.0, "index": 1.0})
+    about, given_up = story.progress, []
+    about.retries, about.give_up = 1, given_up.append
+    story.do(1, "template", seconds=14)  # a hundredth of the work, which took long: no time left is told from it
+    story.do(2, "index", seconds=2)
+    story.totals |= {"train_fold": 3, "parcellate": 132, "explain": 2, "folds": 1, "report": 1}
+    story.tell("progress", done=1, total=132)  # the index adds the jobs of all scans
+    for number in range(126):  # a line a minute
+        story.do(10 + number, "parcellate", seconds=1)
+    story.start(3, "train_fold")  # announced, since it is long
+    for number in (3, 4, 5):
+        story.now += 100
         story.finish(number)
         story.start(number + 1, "train_fold")
-    assert story.lines[3:] == [
-        "train_fold 1 of 3 about 3 min left run: 1 of 3 jobs, about 3 min left",
-        "train_fold 2 of 3 about 2 min left run: 2 of 3 jobs, about 2 min left",
-        "train_fold 3 of 3 in 5 min run: 3 of 3 jobs",
-    ]
-    assert "\r" not in story.stream.getvalue() and "\033" not in story.stream.getvalue()
-
-
-def test_many_short_jobs_are_a_line_a_minute():
-    story = Story({"parcellate": 1000})
-    for number in range(1000):
-        story.do(number, "parcellate", seconds=1)
-    assert len(story.lines) == 2 + 1000 // 60 + 1
+    # a scan that fails without a crash; the second time it failed in an earlier stage, which has shown it
+    write_json({"state": "ok", "stage": "parcellate"}, good)
+    for stage in ("parcellate", "functional"):
+        write_json({"state": "failed", "stage": stage, "reason": f"{stage}: the file is cut off."}, bad)
+        for status in (good, bad, tmp_path / "none_status.json"):
+            story.do(200, "parcellate", f"sub-{status.name[:4]}", output=["series.npy", str(status)])
+    story.do(201, "all", shellcmd=None)  # a target
+    # a crash is tried again, with the end of its log each time
+    log.write_text("first\nsecond\ntoken=abcdefgh12345678\n")
+    for _ in range(2):
+        story.start(300, "explain", "sub-01", log=[str(log)])
+        story.fail(300, "explain", log=[str(log)])
+    # what would fail again is given up; what the job has shown is not shown again, but on a cluster nobody sees it
+    command = f"python -m bolt folds > {log} 2>&1 || (cat {log} >&2; exit 1)"
+    log.write_text(f"{FINAL}\nKilled\n")
+    story.start(301, "folds")
+    story.fail(301, "folds", shellcmd=command, log=[str(log)])
+    assert not given_up
+    about.is_local, about.attempts[301] = False, 0
+    log.write_text(f"bolt folds: a leak.\n{FINAL}\n")
+    story.fail(301, "folds", shellcmd=command, log=[str(log)])
+    assert given_up == [301]
+    # joined jobs show the scheduler's reason once, and not what follows it
+    reason = "slurmstepd-vm: error: StepId=15.0 exceeded memory limit (1352720384 > 1258291200), being killed"
+    slurm.write_text("\n".join(["start", reason, reason, *["Shutting down"] * 40]))
+    story.tell("group_error", level=logging.ERROR, groupid="g_0", aux_logs=[str(slurm)], job_error_info=[])
+    story.start(302, "explain", "sub-02", log=["own.log"])
+    story.fail(302, "explain", log=["own.log", str(slurm)], indent=True)
+    for number, rule in ((400, "report"), (401, "all")):  # of whose start nothing is said, as with SLURM
+        story.finish(number, f"Finished jobid: {number} (Rule: {rule})")
+    about.failed += [f"parcellate sub-{number:02d}" for number in range(20)]
+    about.conclude(["Fix the cause."], ["run.log"])
+    assert "\n".join(story.lines).replace(str(tmp_path), "…") == (GOLDEN / "progress.txt").read_text().strip()
+    assert not set("\r\033") & set(story.stream.getvalue())
 
 
 def test_a_terminal_has_a_line_that_is_rewritten(monkeypatch):
@@ -109,109 +124,6 @@ def test_a_terminal_has_a_line_that_is_rewritten(monkeypatch):
     assert all(len(part) < 60 for part in re.findall(r"\r\033\[K([^\r\n]*)(?=\r)", written))
     screen = [line.rsplit("\033[K", 1)[-1] for line in written.split("\n")]
     assert sum("parcellate" in line for line in screen) == 1 and "2 jobs done in 2 s" in screen[-2]
-
-
-def test_the_index_adds_the_jobs_of_all_scans():
-    story = Story({"index": 1})
-    story.do(1, "index")
-    story.totals = {"index": 1, "parcellate": 2}
-    story.tell("progress", done=1, total=3)
-    for number in (2, 3):
-        story.do(number, "parcellate")
-    assert [line.split(" in ")[0] for line in story.lines[2:]] == ["index 1 of 1", "parcellate 2 of 2"]
-
-
-def test_a_failed_job_is_shown_at_once_with_the_end_of_its_log(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "TAIL", 2)
-    log = tmp_path / "job.log"
-    log.write_text("first\nsecond\ntoken=abcdefgh12345678\n")
-    story = Story({"train_fold": 1})
-    story.progress.retries = 1
-    for _ in range(2):
-        story.start(1, "train_fold", "sub-01", log=[str(log)])
-        story.fail(1, "train_fold", log=[str(log)])
-    shown = [f" its log: {log}", " | second", " | token=***"]
-    failed = "train_fold sub-01: the job failed"
-    assert story.lines[2:] == [f"{failed}; it is tried again", *shown, failed, *shown]
-    story.progress.conclude(["Fix the cause."], ["run.log"])
-    assert story.lines[-4:] == [
-        "0 jobs done in 0 s",
-        " failed: train_fold sub-01",
-        "Fix the cause.",
-        "Full log: run.log",
-    ]
-
-
-def test_a_job_that_would_fail_again_is_given_up(tmp_path):
-    log, given_up = tmp_path / "job.log", []
-    story = Story({"folds": 1})
-    story.progress.retries, story.progress.give_up = 1, given_up.append
-    for text, expected in ((f"{FINAL}\nKilled\n", []), (f"bolt folds: a leak.\n{FINAL}\n", [1])):
-        log.write_text(text)
-        story.start(1, "folds", log=[str(log)])
-        story.fail(1, "folds", log=[str(log)])
-        assert given_up == expected
-        story.progress.attempts.clear()
-    assert story.lines.count("folds: the job failed; it is tried again") == 1
-    assert story.lines.count("folds: the job failed") == 1
-
-
-def test_a_log_that_the_job_has_shown_is_not_shown_again(tmp_path):
-    log = tmp_path / "job.log"
-    log.write_text("the reason\n")
-    command = f"python -m bolt folds > {log} 2>&1 || (cat {log} >&2; exit 1)"
-    story = Story({"folds": 1})
-    story.start(1, "folds")
-    story.fail(1, "folds", shellcmd=command, log=[str(log)])
-    assert "the reason" not in story.stream.getvalue() and str(log) in story.stream.getvalue()
-    story.progress.is_local = False  # on a cluster, nobody sees what a job writes
-    story.fail(1, "folds", shellcmd=command, log=[str(log)])
-    assert "  | the reason" in story.stream.getvalue()
-
-
-def test_jobs_of_whose_start_nothing_is_said_are_counted():
-    """As with SLURM, whose executor announces no rule."""
-    story = Story({"train_folds": 2})
-    story.now = 30
-    for number, rule in ((12, "train_folds"), (13, "train_folds"), (0, "all")):
-        story.finish(number, f"Finished jobid: {number} (Rule: {rule})")
-    assert story.lines[-1] == "train_folds 2 of 2 in 30 s run: 2 of 2 jobs"
-
-
-def test_joined_jobs_show_the_schedulers_reason_once_and_not_what_follows_it(tmp_path):
-    log = tmp_path / "slurm.log"
-    reason = "slurmstepd-vm: error: StepId=15.0 exceeded memory limit (1352720384 > 1258291200), being killed"
-    log.write_text("\n".join(["start", reason, reason, *["Shutting down"] * 40]))
-    story = Story({"parcellate": 2})
-    story.tell("group_error", level=logging.ERROR, groupid="parcellations_0", aux_logs=[str(log)], job_error_info=[])
-    for number in (1, 2):
-        story.start(number, "parcellate", f"sub-0{number}", log=["own.log"])
-        story.fail(number, "parcellate", log=["own.log", str(log)], indent=True)
-    written = story.stream.getvalue()
-    assert written.count("exceeded memory limit") == 1 and "Shutting down" not in written
-    assert "parcellate sub-02: the job failed" in story.lines
-
-
-def test_a_scan_that_fails_without_a_crash_is_shown(tmp_path):
-    good, bad = tmp_path / "good_status.json", tmp_path / "bad_status.json"
-    write_json({"state": "ok", "stage": "parcellate"}, good)
-    write_json({"state": "failed", "stage": "parcellate", "reason": "bold.nii.gz: the file is cut off."}, bad)
-    story = Story({"parcellate": 3})
-    for number, status in enumerate((good, bad, tmp_path / "missing_status.json")):
-        story.do(number, "parcellate", f"sub-0{number}", output=["series.npy", str(status)])
-    assert story.lines[2:4] == ["parcellate sub-01: failed: bold.nii.gz: the file is cut off.", f" its status: {bad}"]
-    assert story.progress.failed == ["parcellate sub-01"]
-    written = len(story.lines)
-    write_json({"state": "failed", "stage": "functional", "reason": "the file is cut off."}, bad)
-    story.do(9, "parcellate", "sub-01", output=[str(bad)])  # it was shown when it failed
-    assert not any("cut off" in line for line in story.lines[written:])
-
-
-def test_many_failures_are_counted_at_the_end(monkeypatch):
-    story = Story({})
-    story.progress.failed = [f"parcellate sub-{number:02d}" for number in range(23)]
-    story.progress.conclude([], [])
-    assert story.lines[-2:] == [" failed: parcellate sub-19", " failed: 3 more"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from bolt.cli.main import main
 from bolt.config import ROOT
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_table, read_yaml
-from bolt.workflow import readiness
+from bolt.io.volumes import check_image
+from bolt.workflow import estimate, readiness
 from bolt.workflow.run import Run
 from bolt.workflow.start import start
 from tests.fake_bids import bold_path, save_bold
@@ -110,18 +111,26 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, cap
     assert (resources in written.err) == ("target 'resources'" in image)
 
 
+def test_headers_are_read_once_for_the_disk_and_an_unknown_atlas_hides_no_template(tmp_path, monkeypatch, capsys):
+    config, asked = bids_config(tmp_path), []
+    monkeypatch.setattr(estimate, "check_image", lambda path: asked.append(path) or check_image(path))
+    assert "template" in screen(capsys, edit(config, atlases=["gone"]))[1]
+    asked.clear()
+    _, facts, _ = screen(capsys, edit(config, atlases=["dosenbach160"]))
+    assert len(asked) == 8 and "needed" in facts["disk"]
+
+
 def test_the_template_is_found_without_templateflow(tmp_path, monkeypatch):
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path))
-    run, problems = Run(read_yaml(bids_config(tmp_path))), []
+    run = Run(read_yaml(bids_config(tmp_path)))
     assert not any("normalised again" in note for note in run.notes)  # one thread
     for name in ("T1w", "desc-brain_mask"):
         path = tmp_path / "tpl-MNI152NLin6Asym" / f"tpl-MNI152NLin6Asym_res-01_{name}.nii.gz"
         path.parent.mkdir(exist_ok=True)
         path.touch()  # as TemplateFlow leaves what it has not fetched
-        ((_, told),) = readiness._templates(run, problems)
-        assert told.startswith("MNI152NLin6Asym: not found")
+        assert not readiness.template_is_there(run)
         path.write_bytes(b"image")
-    assert list(readiness._templates(run, problems)) == [("template", "MNI152NLin6Asym: found")] and not problems
+    assert readiness.template_is_there(run)
 
 
 @pytest.mark.parametrize("config", EXAMPLES, ids=lambda path: path.stem)
@@ -192,7 +201,7 @@ def test_what_the_screen_shows_is_what_the_run_does(tmp_path, capsys, make, spoi
     status, facts, written = screen(capsys, config)
     try:
         run = start(read_yaml(config), [config])
-        ran = main(["index", "--config", str(config), "--minimum-volumes", str(run.minimum_volumes())])
+        ran = main(["index", "--config", str(config)])
         refusal = capsys.readouterr().err
     except SystemExit as stopped:
         ran, refusal = 2, str(stopped)

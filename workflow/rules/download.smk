@@ -10,17 +10,12 @@ if run.dataset.downloaded and run.subjects_table != run.dataset.subjects_table:
             run.own_tables,
         output:
             run.subjects_table,
-        log:
-            layout.log("download_table"),
-        benchmark:
-            layout.benchmark("download_table")
         localrule: True
         conda:
             "../envs/imaging.yaml"
         resources:
             downloads=1,
         params:
-            config=layout.config,
             listed=run.listed,
         shell:
             f"python -m bolt download {CONFIG} {LOGGED}"
@@ -31,18 +26,12 @@ if run.dataset.downloaded:
     rule download:
         output:
             status=run.download_status("{scan}"),
-        log:
-            layout.log("download", "{scan}"),
-        benchmark:
-            layout.benchmark("download", "{scan}")
         localrule: True
         conda:
             "../envs/imaging.yaml"
         resources:
             **run.resources("download"),
             downloads=1,
-        params:
-            config=layout.config,
         shell:
-            f"python -m bolt download {CONFIG} --scan {{wildcards.scan}} --attempt "
+            f"python -m bolt download {CONFIG} --scan {{wildcards.scan}} {FILES} --attempt "
             f"{{resources.attempt}} > {{log}} 2>&1"

@@ -4,44 +4,29 @@
 
 rule measure_complexity:
     output:
-        layout.complexity("{experiment}", "{atlas}"),
-    log:
-        layout.log("measure_complexity", "{experiment}/{atlas}"),
-    benchmark:
-        layout.benchmark("measure_complexity", "{experiment}/{atlas}")
+        costs=layout.complexity("{experiment}", "{atlas}"),
     conda:
         "../envs/learning.yaml"
-    threads: 1
     resources:
-        **run.resources("complexity"),
-    params:
-        **run.params("complexity"),
-        experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
+        **run.resources("measure_complexity"),
     shell:
-        f"python -m bolt complexity {CONFIG} --name {{wildcards.experiment}} --atlas "
-        f"{{wildcards.atlas}} {THREADS} {LOGGED}"
+        f"python -m bolt measure-complexity {CONFIG} --name {{wildcards.experiment}} --atlas "
+        f"{{wildcards.atlas}} {FILES} {THREADS} {LOGGED}"
 
 
 rule take_spectra:
     input:
-        layout.cache("{atlas}") / "manifest.json",
+        cache=layout.cache("{atlas}") / "manifest.json",
     output:
         spectra=layout.spectra("{experiment}", "{atlas}"),
         bands=layout.bands("{experiment}", "{atlas}"),
-    log:
-        layout.log("take_spectra", "{experiment}/{atlas}"),
-    benchmark:
-        layout.benchmark("take_spectra", "{experiment}/{atlas}")
     conda:
         "../envs/learning.yaml"
     resources:
-        **run.resources("spectra"),
-    params:
-        **run.params("spectra"),
-        experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
+        **run.resources("take_spectra"),
     shell:
-        f"python -m bolt spectra {CONFIG} --name {{wildcards.experiment}} --atlas "
-        f"{{wildcards.atlas}} {LOGGED}"
+        f"python -m bolt take-spectra {CONFIG} --name {{wildcards.experiment}} --atlas "
+        f"{{wildcards.atlas}} {FILES} {LOGGED}"
 
 
 rule experiment:
@@ -50,17 +35,10 @@ rule experiment:
     output:
         table=layout.experiment("{experiment}"),
         text=layout.experiment("{experiment}").with_suffix(".md"),
-    log:
-        layout.log("experiment", "{experiment}"),
-    benchmark:
-        layout.benchmark("experiment", "{experiment}")
     conda:
         "../envs/learning.yaml"
     resources:
         **run.resources("experiment"),
-    params:
-        **run.params("experiment"),
-        experiment=lambda wildcards: run.experiment_settings(wildcards.experiment),
     shell:
         f"python -m bolt experiment {CONFIG} --name {{wildcards.experiment}} {LOGGED}"
 

@@ -11,20 +11,12 @@ rule explain_fold:
         controls=FOLD / "importance_controls.npy",
         index=FOLD / "importance.tsv",
         untrained=run.untrained_importance(FOLD),
-    log:
-        layout.log("explain_fold", FOLD_NAME),
-    benchmark:
-        layout.benchmark("explain_fold", FOLD_NAME)
     conda:
         "../envs/learning.yaml"
-    threads: 1
     resources:
-        **run.resources("explain"),
-    params:
-        **run.params("explain"),
-        model=lambda wildcards: run.model_code(wildcards.model),
+        **run.resources("explain_fold"),
     shell:
-        f"python -m bolt explain-fold {OF_FOLD} {THREADS} {GUARDED}"
+        f"python -m bolt explain-fold {OF_FOLD} {FILES} {THREADS} {GUARDED}"
 
 
 rule regions:
@@ -34,18 +26,12 @@ rule regions:
         controls=RUN.explanation / "coefficients_controls.npy",
     output:
         weights=RUN.explanation / "roi_weights.tsv",
-    log:
-        layout.log("regions", RUN_NAME),
-    benchmark:
-        layout.benchmark("regions", RUN_NAME)
     conda:
         "../envs/imaging.yaml"
     resources:
         **run.resources("regions"),
-    params:
-        **run.params("regions"),
     shell:
-        f"python -m bolt regions {OF_RUN} {LOGGED}"
+        f"python -m bolt regions {OF_RUN} {FILES} {LOGGED}"
 
 
 rule connections:
@@ -56,18 +42,12 @@ rule connections:
         connections=RUN.explanation / "connections.tsv",
         networks=RUN.explanation / "connection_networks.tsv",
         matrices=RUN.explanation / "connections.npy",
-    log:
-        layout.log("connections", RUN_NAME),
-    benchmark:
-        layout.benchmark("connections", RUN_NAME)
     conda:
         "../envs/imaging.yaml"
     resources:
         **run.resources("connections"),
-    params:
-        **run.params("connections"),
     shell:
-        f"python -m bolt connections {OF_RUN} {LOGGED}"
+        f"python -m bolt connections {OF_RUN} {FILES} {LOGGED}"
 
 
 rule tasks:
@@ -77,15 +57,9 @@ rule tasks:
         untrained=run.every_fold("importance_untrained.tsv"),
     output:
         tasks=RUN.explanation / "tasks.tsv",
-    log:
-        layout.log("tasks", RUN_NAME),
-    benchmark:
-        layout.benchmark("tasks", RUN_NAME)
     conda:
         "../envs/imaging.yaml"
     resources:
         **run.resources("tasks"),
-    params:
-        **run.params("tasks"),
     shell:
-        f"python -m bolt tasks {OF_RUN} {LOGGED}"
+        f"python -m bolt tasks {OF_RUN} {FILES} {LOGGED}"

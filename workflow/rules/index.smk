@@ -7,17 +7,11 @@ if run.dataset.source == "phantom":
         output:
             run.dataset.path / "dataset_description.json",
             run.dataset.path / "participants.tsv",
-        log:
-            layout.log("simulate"),
-        benchmark:
-            layout.benchmark("simulate")
         conda:
             "../envs/imaging.yaml"
         threads: 8
         resources:
             **run.resources("simulate"),
-        params:
-            **run.params("simulate"),
         shell:
             f"python -m bolt simulate {CONFIG} {THREADS} {LOGGED}"
 
@@ -28,20 +22,14 @@ checkpoint index:
         run.own_tables,
     output:
         layout.scans,
-    log:
-        layout.log("index"),
-    benchmark:
-        layout.benchmark("index")
     conda:
         "../envs/imaging.yaml"
     resources:
         **run.resources("index"),
     params:
-        **run.params("index"),
         files=lambda wildcards: run.files(),
-        minimum_volumes=lambda wildcards: run.minimum_volumes(),
     shell:
-        f"python -m bolt index {CONFIG} --minimum-volumes {{params.minimum_volumes}} {LOGGED}"
+        f"python -m bolt index {CONFIG} {LOGGED}"
 
 
 run.index = checkpoints.index

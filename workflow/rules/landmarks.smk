@@ -6,21 +6,13 @@ rule inner_folds:
     input:
         folds=layout.folds,
         scans=layout.scans,
-        caches=[
-            layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places
-        ],
+        caches=run.of_caches("manifest.json"),
     output:
-        [layout.inner_folds(fold) for fold in range(run.config.folds.outer)],
-    log:
-        layout.log("inner_folds"),
-    benchmark:
-        layout.benchmark("inner_folds")
+        folds=[layout.inner_folds(fold) for fold in range(run.config.folds.outer)],
     conda:
         "../envs/learning.yaml"
-    params:
-        **run.params("inner_folds"),
     shell:
-        f"python -m bolt inner-folds {CONFIG} {LOGGED}"
+        f"python -m bolt inner-folds {CONFIG} {FILES} {LOGGED}"
 
 
 rule train_inner:
@@ -31,20 +23,13 @@ rule train_inner:
         predictions=INNER / "fold-{inner}/predictions.tsv",
         checkpoint=INNER / "fold-{inner}/checkpoint.safetensors",
         status=INNER / "fold-{inner}/status.json",
-    log:
-        layout.log("train_inner", f"{FOLD_NAME}/inner-{{inner}}"),
-    benchmark:
-        layout.benchmark("train_inner", f"{FOLD_NAME}/inner-{{inner}}")
     conda:
         "../envs/learning.yaml"
-    threads: 1
     resources:
         **run.resources("train_inner"),
-    params:
-        **run.params("train_inner"),
-        model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        f"python -m bolt train-inner {OF_FOLD} --inner {{wildcards.inner}} {THREADS} {GUARDED}"
+        f"python -m bolt train-inner {OF_FOLD} --inner {{wildcards.inner}} "
+        f"{FILES} {THREADS} {GUARDED}"
 
 
 rule explain_inner:
@@ -56,20 +41,12 @@ rule explain_inner:
         importance=INNER / "importance.npy",
         controls=INNER / "importance_controls.npy",
         index=INNER / "importance.tsv",
-    log:
-        layout.log("explain_inner", FOLD_NAME),
-    benchmark:
-        layout.benchmark("explain_inner", FOLD_NAME)
     conda:
         "../envs/learning.yaml"
-    threads: 1
     resources:
         **run.resources("explain_inner"),
-    params:
-        **run.params("explain_inner"),
-        model=lambda wildcards: run.model_code(wildcards.model),
     shell:
-        f"python -m bolt explain-inner {OF_FOLD} {THREADS} {GUARDED}"
+        f"python -m bolt explain-inner {OF_FOLD} {FILES} {THREADS} {GUARDED}"
 
 
 rule regress_landmarks:
@@ -85,15 +62,9 @@ rule regress_landmarks:
         subsets=RUN.explanation / "subsets.tsv",
         coefficients=RUN.explanation / "coefficients.npy",
         controls=RUN.explanation / "coefficients_controls.npy",
-    log:
-        layout.log("regress_landmarks", RUN_NAME),
-    benchmark:
-        layout.benchmark("regress_landmarks", RUN_NAME)
     conda:
         "../envs/learning.yaml"
     resources:
-        **run.resources("landmarks"),
-    params:
-        **run.params("landmarks"),
+        **run.resources("regress_landmarks"),
     shell:
-        f"python -m bolt landmarks {OF_RUN} {LOGGED}"
+        f"python -m bolt regress-landmarks {OF_RUN} {FILES} {LOGGED}"

@@ -6,12 +6,10 @@ rule parcellate:
     input:
         unpack(lambda wildcards: run.parcellate_inputs(wildcards.scan)),
     output:
-        [layout.series_file("{scan}", atlas) for atlas in run.config.atlas_places],
+        series=[
+            layout.series_file("{scan}", atlas) for atlas in run.config.atlas_places
+        ],
         status=layout.series_status("{scan}"),
-    log:
-        layout.log("parcellate", "{scan}"),
-    benchmark:
-        layout.benchmark("parcellate", "{scan}")
     # before more images are made: each is deleted after its parcellation
     priority: 1
     group:
@@ -21,8 +19,5 @@ rule parcellate:
     resources:
         **run.resources("parcellate"),
         scans=1,
-    params:
-        **run.params("parcellate"),
-        scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
-        f"python -m bolt parcellate-scan {CONFIG} --scan {{wildcards.scan}} {GUARDED}"
+        f"python -m bolt parcellate-scan {CONFIG} --scan {{wildcards.scan}} {FILES} {GUARDED}"

@@ -14,10 +14,6 @@ rule anatomical:
     output:
         **layout.anatomical_files("{folder}", "{prefix}_"),
         status=layout.anatomical_status("{folder}", "{prefix}_"),
-    log:
-        layout.log("anatomical", "{folder}/{prefix}"),
-    benchmark:
-        layout.benchmark("anatomical", "{folder}/{prefix}")
     group:
         lambda wildcards: run.subject_group(workflow, wildcards.folder.split("/")[0])
     conda:
@@ -25,10 +21,9 @@ rule anatomical:
     threads: run.config.preprocess.threads
     resources:
         **run.resources("anatomical"),
-    params:
-        **run.params("anatomical"),
     shell:
-        f"python -m bolt anatomical {CONFIG} --folder {{wildcards.folder}} {THREADS} {GUARDED}"
+        f"python -m bolt anatomical {CONFIG} --folder {{wildcards.folder}} {FILES} "
+        f"{THREADS} {GUARDED}"
 
 
 rule functional:
@@ -42,20 +37,12 @@ rule functional:
         mask=layout.mask("{scan}", "{folder}"),
         confounds=layout.confounds("{scan}", "{folder}"),
         status=layout.functional_status("{scan}", "{folder}"),
-    log:
-        layout.log("functional", "{folder}/{scan}"),
-    benchmark:
-        layout.benchmark("functional", "{folder}/{scan}")
     group:
         lambda wildcards: run.subject_group(workflow, wildcards.folder.split("/")[0])
     conda:
         "../envs/imaging.yaml"
-    threads: 1
     resources:
         **run.resources("functional"),
         scans=1,
-    params:
-        **run.params("functional"),
-        scan=lambda wildcards: run.scan_settings(wildcards.scan),
     shell:
-        f"python -m bolt functional {CONFIG} --scan {{wildcards.scan}} {THREADS} {GUARDED}"
+        f"python -m bolt functional {CONFIG} --scan {{wildcards.scan}} {FILES} {THREADS} {GUARDED}"

@@ -10,16 +10,10 @@ if run.judged:
             ratings=run.config.quality.ratings or [],
         output:
             layout.quality,
-        log:
-            layout.log("quality"),
-        benchmark:
-            layout.benchmark("quality")
         conda:
             "../envs/imaging.yaml"
         resources:
             **run.resources("quality"),
-        params:
-            **run.params("quality"),
         shell:
             f"python -m bolt quality {CONFIG} {LOGGED}"
 
@@ -29,15 +23,9 @@ if run.judged:
             layout.quality,
         output:
             layout.quality_page,
-        log:
-            layout.log("quality_pages"),
-        benchmark:
-            layout.benchmark("quality_pages")
         conda:
             "../envs/imaging.yaml"
         resources:
             **run.resources("quality_pages"),
-        params:
-            **run.params("quality_pages"),
         shell:
             f"python -m bolt quality-pages {CONFIG} {LOGGED}"

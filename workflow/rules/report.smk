@@ -5,23 +5,17 @@ rule explanation:
     input:
         run.explanations(),
         run.truth(),
-        run.explained_metrics(),
+        [each.folder / "metrics.tsv" for each in run.explained_runs()],
     output:
         report(
             [layout.explanation_page, layout.trust_page],
             caption="../report/explanation.rst",
             category="Explanation",
         ),
-    log:
-        layout.log("explanation"),
-    benchmark:
-        layout.benchmark("explanation")
     conda:
         "../envs/learning.yaml"
     resources:
         **run.resources("explanation"),
-    params:
-        **run.params("explanation"),
     shell:
         f"python -m bolt explanation {CONFIG} {LOGGED}"
 
@@ -36,15 +30,9 @@ rule report:
         layout.quality_page if run.judged else [],
     output:
         report(layout.report_pages, caption="../report/index.rst", category="Report"),
-    log:
-        layout.log("report"),
-    benchmark:
-        layout.benchmark("report")
     conda:
         "../envs/learning.yaml"
     resources:
         **run.resources("report"),
-    params:
-        **run.params("report"),
     shell:
         f"python -m bolt report {CONFIG} {LOGGED}"

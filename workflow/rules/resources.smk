@@ -5,28 +5,18 @@
 rule template:
     output:
         **layout.template_files,
-    log:
-        layout.log("template"),
-    benchmark:
-        layout.benchmark("template")
     localrule: True
     conda:
         "../envs/imaging.yaml"
     resources:
         **run.resources("template"),
-    params:
-        **run.params("template"),
     shell:
         f"python -m bolt template {CONFIG} > {{log}} 2>&1"
 
 
 rule resources:
-    log:
-        layout.log("resources"),
     localrule: True
     conda:
         "../envs/imaging.yaml"
-    params:
-        config=layout.config,
     shell:
         f"python -m bolt resources {CONFIG} 2>&1 | tee {{log}}"

@@ -9,57 +9,35 @@ rule search_fold:
     output:
         best=layout.study("{atlas}", "{model}", "{fold}") / "best.json",
         trials=layout.study("{atlas}", "{model}", "{fold}") / "trials.tsv",
-    log:
-        layout.log("search_fold", "{atlas}/{model}/fold-{fold}"),
-    benchmark:
-        layout.benchmark("search_fold", "{atlas}/{model}/fold-{fold}")
     conda:
         "../envs/learning.yaml"
-    threads: 1
     resources:
-        **run.resources("search"),
-    params:
-        **run.params("search"),
-        model=lambda wildcards: run.searched_code(wildcards.model),
+        **run.resources("search_fold"),
     shell:
-        f"python -m bolt search {CONFIG} --atlas {{wildcards.atlas}} --model "
-        f"{{wildcards.model}} --fold {{wildcards.fold}} {THREADS} {LOGGED}"
+        f"python -m bolt search-fold {CONFIG} --atlas {{wildcards.atlas}} --model "
+        f"{{wildcards.model}} --fold {{wildcards.fold}} {FILES} {THREADS} {LOGGED}"
 
 
 rule choose:
     input:
-        run.searched_folds,
+        best=run.searched_folds,
     output:
-        layout.choice("{atlas}", "{scheme}", "{model}"),
-    log:
-        layout.log("choose", "{atlas}/{scheme}/{model}"),
-    benchmark:
-        layout.benchmark("choose", "{atlas}/{scheme}/{model}")
+        choice=layout.choice("{atlas}", "{scheme}", "{model}"),
     wildcard_constraints:
         scheme="per-fold|paper",
     conda:
         "../envs/learning.yaml"
-    params:
-        **run.params("search"),
-        model=lambda wildcards: run.searched_code(wildcards.model),
     shell:
-        f"python -m bolt search {CONFIG} --atlas {{wildcards.atlas}} --model "
-        f"{{wildcards.model}} --scheme {{wildcards.scheme}} {LOGGED}"
+        f"python -m bolt choose {CONFIG} --atlas {{wildcards.atlas}} --model "
+        f"{{wildcards.model}} --scheme {{wildcards.scheme}} {FILES} {LOGGED}"
 
 
 rule choose_shared:
     input:
         run.shared_studies,
     output:
-        layout.shared_choice("{model}"),
-    log:
-        layout.log("choose_shared", "{model}"),
-    benchmark:
-        layout.benchmark("choose_shared", "{model}")
+        choice=layout.shared_choice("{model}"),
     conda:
         "../envs/learning.yaml"
-    params:
-        **run.params("choose_shared"),
-        model=lambda wildcards: run.searched_code(wildcards.model),
     shell:
-        f"python -m bolt choose-shared {CONFIG} --model {{wildcards.model}} {LOGGED}"
+        f"python -m bolt choose-shared {CONFIG} --model {{wildcards.model}} {FILES} {LOGGED}"

@@ -3,9 +3,9 @@
 
 rule cache:
     input:
+        # waited for, and found by the scan table: too many for a command
+        lambda wildcards: checkpoints.index.get() and run.scan_series(wildcards.atlas),
         scans=layout.scans,
-        series=lambda wildcards: checkpoints.index.get()
-        and run.scan_series(wildcards.atlas),
         quality=layout.quality if run.judged else [],
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",
@@ -14,58 +14,40 @@ rule cache:
         rois=layout.cache("{atlas}") / "rois.tsv",
         exclusions=layout.cache("{atlas}") / "exclusions.tsv",
         warnings=layout.cache("{atlas}") / "warnings.tsv",
-    log:
-        layout.log("cache", "{atlas}"),
-    benchmark:
-        layout.benchmark("cache", "{atlas}")
     conda:
         "../envs/learning.yaml"
     resources:
         **run.resources("cache"),
-    params:
-        **run.params("cache"),
     shell:
-        f"python -m bolt cache {CONFIG} --atlas {{wildcards.atlas}} {LOGGED}"
+        f"python -m bolt cache {CONFIG} --atlas {{wildcards.atlas}} {FILES} {LOGGED}"
 
 
 rule exclusions:
     input:
-        [layout.cache(atlas) / "exclusions.tsv" for atlas in run.config.atlas_places],
-        [layout.cache(atlas) / "warnings.tsv" for atlas in run.config.atlas_places],
-        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
         scans=layout.scans,
+        caches=run.of_caches("manifest.json"),
+        exclusions=run.of_caches("exclusions.tsv"),
+        warnings=run.of_caches("warnings.tsv"),
     output:
         exclusions=layout.exclusions,
         warnings=layout.warnings,
-    log:
-        layout.log("exclusions"),
-    benchmark:
-        layout.benchmark("exclusions")
     conda:
         "../envs/learning.yaml"
-    params:
-        **run.params("exclusions"),
     shell:
-        f"python -m bolt exclusions {CONFIG} {LOGGED}"
+        f"python -m bolt exclusions {CONFIG} {FILES} {LOGGED}"
 
 
 rule folds:
     input:
-        [layout.cache(atlas) / "manifest.json" for atlas in run.config.atlas_places],
-        exclusions=layout.exclusions,
         scans=layout.scans,
+        exclusions=layout.exclusions,
+        caches=run.of_caches("manifest.json"),
     output:
         folds=layout.folds,
-    log:
-        layout.log("folds"),
-    benchmark:
-        layout.benchmark("folds")
     conda:
         "../envs/learning.yaml"
-    params:
-        **run.params("folds"),
     shell:
-        f"python -m bolt folds {CONFIG} {LOGGED}"
+        f"python -m bolt folds {CONFIG} {FILES} {LOGGED}"
 
 
 rule series:

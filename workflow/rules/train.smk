@@ -11,26 +11,20 @@ if run.trained_together:
             cache=CACHE,
             folds=layout.folds,
         output:
-            [RUN.fold(fold) / "predictions.tsv" for fold in folds],
-            [RUN.fold(fold) / "checkpoint.safetensors" for fold in folds],
-            [RUN.fold(fold) / "status.json" for fold in folds],
-        log:
-            layout.log("train_folds", RUN_NAME),
-        benchmark:
-            layout.benchmark("train_folds", RUN_NAME)
+            predictions=[RUN.fold(fold) / "predictions.tsv" for fold in folds],
+            checkpoint=[RUN.fold(fold) / "checkpoint.safetensors" for fold in folds],
+            status=[RUN.fold(fold) / "status.json" for fold in folds],
         wildcard_constraints:
             model="|".join(run.trained_together),
         conda:
             "../envs/learning.yaml"
-        threads: 1
         resources:
             **run.resources("train", times=len(folds)),
         params:
-            **run.params("train"),
-            model=lambda wildcards: run.model_code(wildcards.model),
             folds=folds,
         shell:
-            f"python -m bolt train {OF_RUN} --fold {{params.folds}} {THREADS} {GUARDED}"
+            f"python -m bolt train {OF_RUN} --fold {{params.folds}} {FILES} "
+            f"{THREADS} {GUARDED}"
 
 
 if run.trained_apart:
@@ -43,40 +37,28 @@ if run.trained_apart:
             predictions=FOLD / "predictions.tsv",
             checkpoint=FOLD / "checkpoint.safetensors",
             status=FOLD / "status.json",
-        log:
-            layout.log("train_fold", FOLD_NAME),
-        benchmark:
-            layout.benchmark("train_fold", FOLD_NAME)
         wildcard_constraints:
             model="|".join(run.trained_apart),
         group:
             lambda wildcards: run.training_group(workflow, wildcards)
         conda:
             "../envs/learning.yaml"
-        threads: 1
         resources:
             **run.resources("train"),
             trainings=1,
-        params:
-            **run.params("train"),
-            model=lambda wildcards: run.model_code(wildcards.model),
         shell:
-            f"python -m bolt train {OF_FOLD} {THREADS} {GUARDED}"
+            f"python -m bolt train {OF_FOLD} {FILES} {THREADS} {GUARDED}"
 
 
 rule evaluate:
     input:
-        run.every_fold("predictions.tsv"),
+        cache=CACHE,
+        folds=layout.folds,
+        predictions=run.every_fold("predictions.tsv"),
     output:
         metrics=RUN.folder / "metrics.tsv",
         summary=RUN.folder / "summary.json",
-    log:
-        layout.log("evaluate", RUN_NAME),
-    benchmark:
-        layout.benchmark("evaluate", RUN_NAME)
     conda:
         "../envs/learning.yaml"
-    params:
-        **run.params("evaluate"),
     shell:
-        f"python -m bolt evaluate {OF_RUN} {LOGGED}"
+        f"python -m bolt evaluate {OF_RUN} {FILES} {LOGGED}"

@@ -9,16 +9,10 @@ if run.dataset.source == "phantom":
             index=layout.cache("{atlas}") / "index.tsv",
         output:
             manifest=layout.cache("{atlas}", ORACLE) / "manifest.json",
-        log:
-            layout.log("oracle_cache", "{atlas}"),
-        benchmark:
-            layout.benchmark("oracle_cache", "{atlas}")
         conda:
             "../envs/imaging.yaml"
-        params:
-            **run.params("oracle_cache"),
         shell:
-            f"python -m bolt oracle-cache {CONFIG} --atlas {{wildcards.atlas}} {LOGGED}"
+            f"python -m bolt oracle-cache {CONFIG} --atlas {{wildcards.atlas}} {FILES} {LOGGED}"
 
     rule truth:
         input:
@@ -28,13 +22,7 @@ if run.dataset.source == "phantom":
             run.regions(ORACLE),
         output:
             layout.tables / "truth.tsv",
-        log:
-            layout.log("truth"),
-        benchmark:
-            layout.benchmark("truth")
         conda:
             "../envs/imaging.yaml"
-        params:
-            **run.params("truth"),
         shell:
             f"python -m bolt truth {CONFIG} {LOGGED}"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import nibabel as nib
 import numpy as np
 from nilearn import datasets as nilearn_datasets
-from scipy.ndimage import distance_transform_edt, gaussian_filter, map_coordinates
+from scipy.ndimage import distance_transform_edt, gaussian_filter, map_coordinates, maximum_filter
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
@@ -48,8 +48,6 @@ class Head(NamedTuple):
     Attributes
     ----------
     affine : ndarray, (4, 4)
-    places : ndarray, (x, y, z, 3)
-        World coordinates, in the template, of each voxel's tissue.
     t1w, epi : ndarray, (x, y, z)
         Contrast of each sequence, without noise, bias and gain; grey matter is 1 in `epi`.
     fluid, white : ndarray
@@ -61,7 +59,6 @@ class Head(NamedTuple):
     """
 
     affine: np.ndarray
-    places: np.ndarray
     t1w: np.ndarray
     epi: np.ndarray
     fluid: np.ndarray
@@ -81,6 +78,11 @@ class Warp:
     settings : Simulate
         `warp_mm` is the root mean square of the length of u.
     subject : int
+
+    Attributes
+    ----------
+    largest : float
+        Bound on each component of u, mm.
     """
 
     def __init__(self, settings: Simulate, subject: int) -> None:
@@ -91,9 +93,9 @@ class Warp:
         self.affine[:3, :3] = scaling @ rotation
         self.affine[:3, 3] = HEAD_CENTRE - self.affine[:3, :3] @ (HEAD_CENTRE + rng.uniform(-6, 6, 3))
         # 151/315, the integral of the squared cubic B-spline: share of the coefficients' variance that is kept per axis
-        largest = settings.warp_mm / (151 / 315) ** 1.5
+        self.largest = settings.warp_mm / (151 / 315) ** 1.5
         n = round(WORLD / KNOTS) + 1
-        self._coefficients = rng.uniform(-largest, largest, (3, n, n, n))
+        self._coefficients = rng.uniform(-self.largest, self.largest, (3, n, n, n))
 
     def to_template(self, points: np.ndarray) -> np.ndarray:
         """Map world coordinates (..., 3) of the subject to those of the same tissue in the template."""
@@ -113,8 +115,21 @@ class Warp:
         return transform_points(np.linalg.inv(self.affine), moved)
 
     def _displacement(self, points: np.ndarray) -> np.ndarray:
-        knots = np.moveaxis((points - HEAD_CENTRE + WORLD / 2) / KNOTS, -1, 0)
-        return np.stack([map_coordinates(c, knots, order=3, prefilter=False) for c in self._coefficients], axis=-1)
+        """Evaluate u with weights for all knots, because products of small matrices are faster than four knots each."""
+        n = self._coefficients.shape[1]
+        by_height = np.moveaxis(self._coefficients, 3, 1).reshape(3 * n, n * n)  # (component and z, x and y)
+        knots = ((points.reshape(-1, 3) - HEAD_CENTRE + WORLD / 2) / KNOTS).T
+        u = np.empty(knots.shape)
+        for start in range(0, knots.shape[1], 2048):  # what fits in the processor's cache
+            part = slice(start, start + 2048)
+            distance = np.abs(knots[:, None, part] - np.arange(-1, n + 1)[:, None])  # (3, knots, points)
+            far, near = np.maximum(2 - distance, 0), np.maximum(1 - distance, 0)
+            weights = (far * far * far - 4 * near * near * near) / 6
+            weights[:, [2, -3]] += weights[:, [0, -1]]  # the coefficients are mirrored beyond the outermost knots
+            x, y, z = weights[:, 1:-1]
+            columns = by_height @ (x[:, None] * y).reshape(n * n, -1)
+            u[:, part] = (columns.reshape(3, n, -1) * z).sum(1)
+        return u.T.reshape(points.shape)
 
 
 def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
@@ -167,13 +182,17 @@ def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
     """Make a subject's head on a T1w grid of `settings.t1w_resolution`."""
     affine, shape = grid(settings.t1w_resolution, FIELD_T1W)
     maps, template_affine = _template_maps()
-    places = warp.to_template(world_coordinates(affine, shape))
-    voxels = np.moveaxis(transform_points(np.linalg.inv(template_affine), places), -1, 0)
-    brain, mask, grey, white, activity = (
-        map_coordinates(maps[name], voxels, order=1) for name in ("t1w", "mask", "gm", "wm", "activity")
-    )
-    roi = map_coordinates(maps["roi"], voxels, order=0)
-    inside = mask > 0.5
+    points, to_voxel = world_coordinates(affine, shape), np.linalg.inv(template_affine)
+    reachable = maximum_filter(maps["mask"], 2 * int(np.ceil(warp.largest / template_affine[0, 0])) + 3)
+    moved = np.moveaxis(transform_points(to_voxel @ warp.affine, points), -1, 0)
+    near = map_coordinates(reachable, moved, order=0, mode="nearest") > 0  # where the brain can be
+    voxels = transform_points(to_voxel, warp.to_template(points[near])).T
+
+    head = {name: np.zeros(shape, values.dtype) for name, values in maps.items()}
+    for name, values in maps.items():
+        head[name][near] = map_coordinates(values, voxels, order=0 if name == "roi" else 1)
+    brain, grey, white = head["t1w"], head["gm"], head["wm"]
+    inside = head["mask"] > 0.5
     rng = random_stream(settings, subject, "shell")
     shell = Shell(
         gap=rng.uniform(2, 4),
@@ -187,10 +206,10 @@ def make_head(settings: Simulate, subject: int, warp: Warp) -> Head:
     fluid = np.clip(inside - grey - white, 0, 1)
     epi = inside * (grey + 0.8 * white + 1.3 * fluid) + 0.25 * scalp
     fluid, white = (share.astype(np.float32) for share in (fluid, white * inside))
-    return Head(affine, places, t1w, epi.astype(np.float32), fluid, white, roi, activity * inside)
+    return Head(affine, t1w, epi.astype(np.float32), fluid, white, head["roi"], head["activity"] * inside)
 
 
-def distorted(head: Head, largest: float) -> Head:
+def distorted(head: Head, warp: Warp, largest: float) -> Head:
     """Distort what EPI sees of a head as magnetic susceptibility does above the sinuses and the ear canals.
 
     Signal is shifted along the y axis (the phase encoding), denser or thinner as its neighbours move apart or together,
@@ -199,10 +218,12 @@ def distorted(head: Head, largest: float) -> Head:
     Parameters
     ----------
     head : Head
+    warp : Warp
     largest : float
         Shift above a source, mm.
     """
-    field = sum(np.exp(-((head.places - source) ** 2).sum(-1) / (2 * SOURCE_RADIUS**2)) for source in SOURCES)
+    places = warp.to_template(world_coordinates(head.affine, head.t1w.shape))
+    field = sum(np.exp(-((places - source) ** 2).sum(-1) / (2 * SOURCE_RADIUS**2)) for source in SOURCES)
     voxels = np.indices(head.t1w.shape, dtype=float)
     voxels[1] -= largest * field / head.affine[1, 1]
     density = np.gradient(voxels[1], axis=1) * (1 - LOSS * field)

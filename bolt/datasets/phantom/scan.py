@@ -128,19 +128,23 @@ def scan_bold(
     brain = binary_dilation(map_coordinates(gaussian_filter(head.activity, blur), first, order=1) > 0.02)
     somewhere = binary_dilation(map_coordinates(base, first, order=3, prefilter=False) > 0.002, iterations=2)
     corners = resolution / 4 * np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), axis=-1).reshape(8, 1, 3)
-    inner, slices = points[brain] + corners, np.nonzero(brain)[2]
-    weight = (head.epi * head.activity * settings.signal_percent / 100).astype(np.float32)
+    of_head, of_brain, slices = points[somewhere], points[brain], np.nonzero(brain)[2]
+    weight = (head.epi * head.activity * settings.signal_percent / 100).astype(np.float32).ravel()
     rois = series.at(times)
     at_slices = np.concatenate([rois.mean(-1, keepdims=True), rois], axis=-1)  # all other tissue follows the mean
+    column = head.roi.ravel()
+    _, n_y, n_z = head.roi.shape
+    step = np.array([n_y * n_z, n_z, 1.0])  # to flat indices; what leaves the field follows air at another edge
 
     out = np.empty((*shape, n_volumes), np.float32)
     for v in range(n_volumes):
         volume = np.zeros(shape, np.float32)
-        voxels = transform_points(to_voxel[v], points[somewhere]).T
+        voxels = transform_points(to_voxel[v], of_head).T
         volume[somewhere] = map_coordinates(base, voxels, order=3, prefilter=False)
-        nearest = np.rint(transform_points(to_voxel[v], inner)).astype(int)
-        nearest = tuple(np.moveaxis(np.clip(nearest, 0, np.array(weight.shape) - 1), -1, 0))
-        volume[brain] += (weight[nearest] * at_slices[v, slices, head.roi[nearest]]).mean(0)
+        inner = transform_points(to_voxel[v], of_brain) + corners @ to_voxel[v, :3, :3].T
+        nearest = (np.rint(inner) @ step).astype(int)
+        responses = at_slices[v].take(slices * at_slices.shape[2] + column.take(nearest, mode="clip"))
+        volume[brain] += (weight.take(nearest, mode="clip") * responses).mean(0)
         out[..., v] = volume
     course = np.linspace(-1, 1, n_volumes)  # of a slow, spatially varying drift of about 1 % over the scan
     courses = np.stack([course, course**2 - 1 / 3]) * rng.normal(0, 0.01, (2, 1))
@@ -152,7 +156,10 @@ def scan_bold(
     if settings.spin_history_percent:
         out *= 1 - settings.spin_history_percent / 100 * _spin_history(points, to_volume, tr)
     out += pulsation[..., None] * out.clip(0) * _pulse(times, rng)
-    out += _noise(out.shape, 1 / rng.uniform(settings.tsnr[0], settings.tsnr[1]), rng)
+    sd = 1 / rng.uniform(settings.tsnr[0], settings.tsnr[1])
+    noise = rng.standard_normal(out.shape, dtype=np.float32) * np.float32(sd)
+    noise[..., 1:] *= np.float32(np.sqrt(1 - AUTOCORRELATION**2))
+    out += lfilter([1.0], np.array([1.0, -AUTOCORRELATION], np.float32), noise, axis=-1).astype(np.float32)
     out *= smooth_factor(affine, shape, 0.25, rng)[..., None]
     return np.abs(out) * np.float32(UNIT * settings.gain[site]), affine
 
@@ -212,10 +219,3 @@ def _spin_history(points: np.ndarray, to_volume: np.ndarray, tr: float) -> np.nd
     height = np.stack([transform_points(position @ from_first, points)[..., 2] for position in to_volume], -1)
     moved = np.diff(height, axis=-1, prepend=height[..., :1])
     return lfilter([1.0], [1.0, -np.exp(-tr / T1)], moved, axis=-1).astype(np.float32)
-
-
-def _noise(shape: tuple[int, ...], sd: float, rng: np.random.Generator) -> np.ndarray:
-    """Draw first-order autoregressive noise along the last axis."""
-    white = rng.standard_normal(shape, dtype=np.float32) * np.float32(sd)
-    white[..., 1:] *= np.float32(np.sqrt(1 - AUTOCORRELATION**2))
-    return lfilter([1.0], np.array([1.0, -AUTOCORRELATION], np.float32), white, axis=-1).astype(np.float32)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.models import layers
-from bolt.models.attention import bands, native, window
+from bolt.models.attention import native, window
 from bolt.models.attention.window import Maps, Shape
 from bolt.models.attention.windows import ClsToken, Windows
 from bolt.models.layers import FeedForward
@@ -127,7 +127,7 @@ class FusedWindowAttention(nn.Module):
         if dropout and self.dropout_before_fusion and not cls_only:  # CLS tokens are in one window each
             apart = window.attend_apart(q, kv, bias, shape, dropout)
             return window.fuse(layers.dropout(self.output(apart), dropout), shape)
-        attend = native.attend if native.usable(q) else bands.attend
+        attend = native.attend if native.usable(q) else window.attend
         output = attend(q, kv, bias, shape, dropout)
         if record is not None:
             record.append(Attended(q, kv, bias, shape, output))

@@ -1,4 +1,4 @@
-"""`bands.attend` and `window.attention_maps` in C++ for the CPU (`compiled`).
+"""`window.attend` and `window.attention_maps` in C++ for the CPU (`compiled`).
 
 It computes in float32 also where processors have bfloat16: that would round every score to three digits, and the
 exponentials and masks around the matrix products, not the products, take most of its time.
@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bolt.models.attention.drop import Drop, draw_drop
-from bolt.models.attention.window import Maps, Shape
+from bolt.models.attention.window import Drop, Maps, Shape, draw_drop
 from bolt.models.compiled.library import library
 
 DTYPES = (torch.float32, torch.float64)
@@ -46,7 +45,7 @@ def usable(q: Tensor) -> bool:
 
 
 def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
-    """Compute `bands.attend`."""
+    """Compute `window.attend`."""
     drop = draw_drop(dropout)
     dtype = q.dtype if q.dtype in DTYPES else torch.float32  # half precision is computed in single
     return _Attend.apply(*(tensor.to(dtype) for tensor in (q, kv, bias)), shape, drop).to(q.dtype)

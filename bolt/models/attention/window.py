@@ -1,20 +1,31 @@
-"""Window attention in torch by gathering the keys of each window: what needs each window's own weights.
+"""Window attention in torch, on any device: each window gathers its keys.
 
-These are its explanation, and dropout before fusion. `bands` and `native` compute the rest several times faster.
+`native` computes the same on CPUs in C++, several times faster, with the same weights dropped: whether a weight is kept
+follows from its address (`masks`). The BOLD keys of a scan are a line of elements for each row of q, head and slot,
+which is the number of a window among those of the query. The CLS keys of these windows are one more line, an element
+for each slot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding
 
 from bolt.models import layers
-from bolt.models.attention.drop import Drop
-from bolt.models.attention.windows import Gather, Windows
+from bolt.models.attention.windows import Windows
+from bolt.models.parts import masks
+from bolt.models.parts.precision import full_precision
+
+AT_ONCE = {"cpu": 2**21, "cuda": 2**27}
+"""Scores, or gathered numbers, in memory at a time, by device: few fit in a CPU's cache, many keep a GPU busy."""
+CLS_SLOT = masks.LOW
+"""Slot of the line of CLS keys."""
 
 
 @dataclass(frozen=True)
@@ -71,37 +82,81 @@ class Maps(NamedTuple):
     cls_to_cls: Tensor  # (CLS tokens,)
 
 
-class _Group(NamedTuple):
-    """Sets of queries with common keys, such as those of a window."""
+class Drop(NamedTuple):
+    """Dropout of the attention weights of one call."""
 
-    weights: Tensor  # (groups, h, queries, 1 + keys), after the softmax; the CLS key first, if there are CLS tokens
-    values: Tensor  # (groups, h, 1 + keys, d)
-    n_cls: int  # number of queries that are CLS tokens; they come first
+    dropped: int  # of 2**16 weights
+    seed: int
 
 
-def attend_globally(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, drop: Drop | None = None) -> Tensor:
-    """Compute the attention of the CLS tokens of scans, (CLS tokens, h·d); parameters are those of `bands.attend`."""
-    (group,) = _of_scans(q, kv, bias, shape)
-    if drop is not None:
-        rows = torch.arange(shape.windows.n_cls, device=q.device)[None, :, None]
-        kept = drop.keys_kept(rows, shape.n_heads, 0, 0, 0, group.weights.shape[-1] - 1)
-        kept = torch.cat([drop.cls_kept(rows, shape.n_heads, 1), kept], dim=-1)[0]
-        group = group._replace(weights=layers.keep(group.weights, kept, drop.scale))
-    return _mixed(group)[:, 0]
+def draw_drop(p: float) -> Drop | None:
+    """Draw the mask of a call; None if nothing is dropped."""
+    return Drop(dropped, masks.draw_seed()) if (dropped := masks.dropped_of(p)) else None
+
+
+class _Sets(NamedTuple):
+    """Sets of queries with common keys: windows, or scans with a global CLS token."""
+
+    queries: Tensor  # (sets, queries) rows of q
+    keys: Tensor  # (sets, keys) rows of kv; the CLS key comes first, if there are CLS tokens
+    outside: Tensor  # (sets, keys) bool: the key does not exist
+    slot: Tensor  # (sets, queries)
+    first: Tensor  # (sets,) volume of the first BOLD key
+
+    def split(self, n: int) -> Iterator[_Sets]:
+        """Yield `n` sets at a time."""
+        for parts in zip(*(tensor.split(n) for tensor in self), strict=True):
+            yield _Sets(*parts)
+
+
+def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
+    """Compute the attention of every query within its windows, averaged over windows (equations 1 to 3).
+
+    Half precision is computed in single.
+
+    Parameters
+    ----------
+    q : Tensor
+        (CLS tokens + BOLD tokens, h·d); CLS tokens only if `shape.bold_rows` is false.
+    kv : Tensor
+        Keys and values, (CLS tokens + BOLD keys, 2·h·d).
+    bias : Tensor
+        (h, sum of `shape.bias_sizes`).
+    shape : Shape
+    dropout : float
+        Share of attention weights set to zero.
+
+    Returns
+    -------
+    Tensor
+        Same shape as `q`.
+    """
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    exact, drop = (q.to(dtype), kv.to(dtype)), draw_drop(dropout)
+    parts: list[Tensor] = []
+    with full_precision(q.device):
+        for sets, tile, n_cls in _all_sets(bias.to(dtype), shape):
+            mixed: Tensor = _Attend.apply(*exact, tile, sets, drop, shape.windows.n_cls > 0)
+            # CLS tokens come first, and those of scans come last
+            parts = [mixed[:, :n_cls].flatten(0, 1), *parts]
+            if mixed.shape[1] > n_cls:
+                parts.append(_mean_of_windows(mixed[:, n_cls:], shape))
+    return torch.cat(parts).to(q.dtype)
 
 
 def attend_apart(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0.0) -> Tensor:
     """Compute the attention of every query within each of its windows, without averaging over windows.
 
-    Parameters are those of `bands.attend`, with a CLS token per window.
+    Parameters are those of `attend`, with a CLS token per window.
 
     Returns
     -------
     Tensor
         (windows, 1 + W, h·d); the CLS token comes first. `fuse` averages.
     """
-    (group,) = _of_windows(q, kv, bias, shape)
-    return _mixed(group._replace(weights=layers.dropout(group.weights, dropout)))
+    ((sets, tile, _),) = _all_sets(bias, shape)
+    weights, values = _weigh(embedding(sets.queries, q), embedding(sets.keys, kv), tile, sets)
+    return _by_token(layers.dropout(weights, dropout) @ values)
 
 
 def fuse(apart: Tensor, shape: Shape) -> Tensor:
@@ -118,20 +173,7 @@ def fuse(apart: Tensor, shape: Shape) -> Tensor:
     Tensor
         (CLS tokens + BOLD tokens, n).
     """
-    gather = shape.windows.gather(shape.fringe, shape.beyond, apart.device)
-    fused = _add_windows(apart.new_zeros(shape.windows.n_tokens, apart.shape[2]), apart[:, 1:], gather)
-    return torch.cat([apart[:, 0], fused / gather.times[:, None].to(fused.dtype)])
-
-
-def _mixed(group: _Group) -> Tensor:
-    """Return the attention-weighted values of one group of windows, (groups, queries, h·d)."""
-    return (group.weights @ group.values).transpose(1, 2).flatten(2)
-
-
-def _add_windows(total: Tensor, bold: Tensor, gather: Gather) -> Tensor:
-    """Add the BOLD tokens of windows (windows, W, n) to `total` (BOLD tokens, n)."""
-    bold = bold * gather.within[..., None]
-    return total.index_add(0, gather.base.flatten(), bold.flatten(0, 1).to(total.dtype))
+    return torch.cat([apart[:, 0], _mean_of_windows(apart[:, 1:], shape)])
 
 
 @torch.no_grad()
@@ -141,9 +183,9 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
     Parameters
     ----------
     q, kv, bias, shape
-        As for `bands.attend`.
+        As for `attend`.
     gradient : Tensor
-        Gradient of the explained logit with respect to the output of `bands.attend`.
+        Gradient of the explained logit with respect to the output of `attend`.
     """
     windows = shape.windows
     gather = windows.gather(shape.fringe, shape.beyond, q.device)
@@ -154,35 +196,57 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
         q.new_zeros(windows.n_windows, window),
         q.new_zeros(windows.n_cls),
     )
-    for group in (*_of_windows(q, kv, bias, shape), *_of_scans(q, kv, bias, shape)):
-        gradients = []
-        if group.n_cls:
-            gradients.append(gradient[: windows.n_cls, None])
-        if group.n_cls < group.weights.shape[2]:
-            bold = gradient[windows.n_cls :] / gather.times[:, None].to(gradient.dtype)
-            gradients.append(bold[gather.base] * gather.within[..., None])
-        by_head = torch.cat(gradients, dim=1).unflatten(-1, (shape.n_heads, -1)).transpose(1, 2)
-        weighted = (group.weights * (by_head @ group.values.transpose(-1, -2))).clamp(min=0).mean(1)
-        if group.n_cls:
+    for sets, tile, n_cls in _all_sets(bias, shape):
+        weights, values = _weigh(embedding(sets.queries, q), embedding(sets.keys, kv), tile, sets)
+        given = gradient[sets.queries]
+        if sets.queries.shape[1] > n_cls:
+            given[:, n_cls:] *= (gather.within / gather.times.to(given.dtype)[gather.base])[..., None]
+        given = given.unflatten(-1, (shape.n_heads, -1)).transpose(1, 2)
+        weighted = (weights * (given @ values.mT)).clamp(min=0).mean(1)
+        if n_cls:
             maps.cls_to_bold.copy_(weighted[:, 0, 1:])
             maps.cls_to_cls.copy_(weighted[:, 0, 0])
-        if group.n_cls < weighted.shape[1]:
-            bold = weighted[:, group.n_cls :]
-            if windows.cls_token != "none":
+        bold = weighted[:, n_cls:]
+        if bold.shape[1]:
+            if windows.n_cls:
                 maps.bold_to_cls.copy_(bold[..., 0])
                 bold = bold[..., 1:]
-            _add_near(maps.near, bold, shape, gather)
+            # each pair averaged over the windows that contain it
+            index = (gather.base[..., None] * near + _distance(shape, q.device)).flatten()
+            valid = (gather.within[..., None] & ~gather.outside[:, None, -bold.shape[2] :]).to(bold.dtype)
+            count = q.new_zeros(maps.near.numel()).index_add(0, index, valid.flatten())
+            maps.near.view(-1).index_add_(0, index, (bold * valid).flatten()).div_(count.clamp(min=1))
     return maps
 
 
-def _add_near(near: Tensor, bold: Tensor, shape: Shape, gather: Gather) -> None:
-    """Add maps of windows (windows, W, keys) to `near`, each pair averaged over the windows that contain it."""
-    index = gather.base[..., None] * near.shape[1] + _distance(shape, near.device)
-    outside = gather.outside[:, -bold.shape[2] :]
-    valid = (gather.within[..., None] & ~outside[:, None]).to(near.dtype)
-    count = torch.zeros_like(near).view(-1).index_add(0, index.flatten(), valid.flatten())
-    total = torch.zeros_like(near).view(-1).index_add(0, index.flatten(), (bold * valid).flatten())
-    near += (total / count.clamp(min=1)).view_as(near)
+def _all_sets(bias: Tensor, shape: Shape) -> Iterator[tuple[_Sets, Tensor, int]]:
+    """Yield the windows, unless no token is computed in them, then the scans, if they have global CLS tokens.
+
+    With the bias of a set's queries and keys, (h, queries, keys), and the number of CLS tokens among the queries, which
+    come first.
+    """
+    windows, device = shape.windows, bias.device
+    gather = windows.gather(shape.fringe, shape.beyond, device)
+    near, to_bold, to_cls, to_self = bias.split(shape.bias_sizes, dim=1)
+    from_cls = torch.cat([to_self, to_bold], dim=1)[:, None]
+    queries, slots, tiles, local = [], [], [], windows.cls_token == "local"
+    if local:
+        queries.append(gather.cls[:, None])
+        slots.append(torch.zeros_like(queries[0]))
+        tiles.append(from_cls)
+    if shape.bold_rows:
+        queries.append(windows.n_cls + gather.base)
+        slots.append(gather.slot)
+        near = near[:, _distance(shape, device)]
+        tiles.append(torch.cat([to_cls[..., None], near], dim=2) if windows.n_cls else near)
+    if queries:
+        slot = torch.cat(slots, dim=1)
+        sets = _Sets(torch.cat(queries, dim=1), gather.keys, gather.outside, slot, gather.first)
+        yield sets, torch.cat(tiles, dim=1), int(local)
+    if windows.cls_token == "global":
+        rows = torch.arange(windows.n_cls, device=device)[:, None]
+        none = torch.zeros_like(rows)
+        yield _Sets(rows, gather.scan_keys, gather.scan_outside, none, none[:, 0]), from_cls, 1
 
 
 def _distance(shape: Shape, device: torch.device) -> Tensor:
@@ -193,40 +257,92 @@ def _distance(shape: Shape, device: torch.device) -> Tensor:
     return key - query[:, None] + shape.reach - 1
 
 
-def _of_windows(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Iterator[_Group]:
-    """Yield attention weights and values of the windows, unless no token is computed in them."""
-    windows, n_cls = shape.windows, shape.windows.n_cls
-    gather = windows.gather(shape.fringe, shape.beyond, q.device)
-    near, to_bold, to_cls, to_self = bias.split(shape.bias_sizes, dim=1)
-    queries, biases = [], []
-    local = windows.cls_token == "local"
-    if local:
-        queries.append(gather.cls[:, None])
-        biases.append(torch.cat([to_self, to_bold], dim=1)[:, None])
-    if shape.bold_rows:
-        queries.append(n_cls + gather.base)
-        of_distance = near[:, _distance(shape, q.device)]
-        biases.append(torch.cat([to_cls[..., None], of_distance], dim=2) if n_cls else of_distance)
-    if queries:
-        chosen = torch.cat(queries, dim=1), gather.keys, gather.outside
-        yield _group(q, kv, shape, *chosen, torch.cat(biases, dim=1), int(local))
+class _Attend(torch.autograd.Function):
+    """Attention of some sets at a time, (sets, queries, h·d); the backward pass computes it again to save memory."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, kv: Tensor, tile: Tensor, sets: _Sets, drop: Drop | None, cls: bool) -> Tensor:
+        ctx.save_for_backward(q, kv, tile)
+        ctx.rest = sets, drop, cls
+        parts = sets.split(_at_once(kv, tile))
+        return torch.cat(
+            [_mix(embedding(part.queries, q), embedding(part.keys, kv), tile, part, drop, cls) for part in parts]
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        q, kv, tile = ctx.saved_tensors
+        sets, drop, cls = ctx.rest
+        dq, dkv, dtile = map(torch.zeros_like, (q, kv, tile))
+        at_once = _at_once(kv, tile)
+        for part, given in zip(sets.split(at_once), gradient.split(at_once), strict=True):
+            query, key_value, bias = embedding(part.queries, q), embedding(part.keys, kv), tile.detach()
+            inputs = [tensor.requires_grad_() for tensor in (query, key_value, bias)]
+            with torch.enable_grad():
+                mixed = _mix(query, key_value, bias, part, drop, cls)
+            of_queries, of_keys, of_tile = torch.autograd.grad(mixed, inputs, given)
+            dq.index_add_(0, part.queries.flatten(), of_queries.flatten(0, 1))
+            dkv.index_add_(0, part.keys.flatten(), of_keys.flatten(0, 1))
+            dtile += of_tile
+        return dq, dkv, dtile, None, None, None
 
 
-def _of_scans(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape) -> Iterator[_Group]:
-    """Yield attention weights and values of the CLS tokens of scans, if there are any."""
-    if shape.windows.cls_token == "global":
-        gather = shape.windows.gather(shape.fringe, shape.beyond, q.device)
-        _, to_bold, _, to_self = bias.split(shape.bias_sizes, dim=1)
-        cls_tokens = torch.arange(shape.windows.n_cls, device=q.device)[:, None]
-        from_cls = torch.cat([to_self, to_bold], dim=1)[:, None]
-        yield _group(q, kv, shape, cls_tokens, gather.scan_keys, gather.scan_outside, from_cls, 1)
+def _at_once(kv: Tensor, tile: Tensor) -> int:
+    """Return how many sets are computed at a time."""
+    numbers = max(tile.numel(), tile.shape[2] * kv.shape[1])
+    return max(1, AT_ONCE.get(kv.device.type, AT_ONCE["cuda"]) // numbers)
 
 
-def _group(
-    q: Tensor, kv: Tensor, shape: Shape, queries: Tensor, keys: Tensor, outside: Tensor, bias: Tensor, n_cls: int
-) -> _Group:
-    query, key_value = (tokens.unflatten(-1, (-1, shape.n_heads, q.shape[1] // shape.n_heads)) for tokens in (q, kv))
-    query = query[queries, 0].transpose(1, 2)
-    key, value = key_value[keys].permute(2, 0, 3, 1, 4)
-    scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2) + bias
-    return _Group(scores.masked_fill(outside[:, None, None], -torch.inf).softmax(-1), value, n_cls)
+def _mix(query: Tensor, key_value: Tensor, tile: Tensor, sets: _Sets, drop: Drop | None, cls: bool) -> Tensor:
+    """Return the attention-weighted values, (sets, queries, h·d); the first parameters are those of `_weigh`."""
+    weights, values = _weigh(query, key_value, tile, sets)
+    if drop is not None:
+        weights = layers.keep(weights, _kept(sets, len(tile), drop, cls), masks.scale_of(drop.dropped))
+    return _by_token(weights @ values)
+
+
+def _by_token(mixed: Tensor) -> Tensor:
+    """Turn (sets, h, queries, d) into (sets, queries, h·d)."""
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _weigh(query: Tensor, key_value: Tensor, tile: Tensor, sets: _Sets) -> tuple[Tensor, Tensor]:
+    """Return attention weights (sets, h, queries, keys) and values (sets, h, keys, d).
+
+    From queries (sets, queries, h·d), keys and values (sets, keys, 2·h·d), and the bias (h, queries, keys).
+    """
+    query = query.unflatten(2, (len(tile), -1)).transpose(1, 2)
+    key, value = key_value.unflatten(2, (2, len(tile), -1)).permute(2, 0, 3, 1, 4)
+    scores = query * key.shape[-1] ** -0.5 @ key.mT + tile  # not in place: a bias in float32 stays so beside bfloat16
+    return scores.masked_fill_(sets.outside[:, None, None], -torch.inf).softmax(-1), value
+
+
+def _kept(sets: _Sets, n_heads: int, drop: Drop, cls: bool) -> Tensor:
+    """Return which weights are kept, (sets, h, queries, keys) bool; with a CLS key, that comes first."""
+    device = sets.queries.device
+    heads = torch.arange(n_heads, device=device)[:, None]
+
+    def elements(first: Tensor, slot: Tensor, place: Tensor, n_groups: int) -> Tensor:
+        address = torch.broadcast_tensors(first, sets.queries[:, None], heads, slot)
+        lines = torch.stack(address, dim=-1)
+        kept = masks.kept_of_lines(lines.flatten(0, 2), n_groups, *drop).unflatten(0, lines.shape[:3])
+        return kept.gather(-1, place.expand(*kept.shape[:3], -1))
+
+    n_bold, first = sets.keys.shape[1] - cls, sets.first[:, None, None]
+    place = (first % masks.NUMBERS)[..., None] + torch.arange(n_bold, device=device)
+    slot = sets.slot[:, None]
+    bold = elements(first // masks.NUMBERS, slot, place, 1 + -(-n_bold // masks.NUMBERS))
+    if not cls:
+        return bold
+    of_cls = elements(slot // masks.NUMBERS, torch.full_like(slot, CLS_SLOT), (slot % masks.NUMBERS)[..., None], 1)
+    return torch.cat([of_cls, bold], dim=-1)
+
+
+def _mean_of_windows(bold: Tensor, shape: Shape) -> Tensor:
+    """Average the BOLD tokens of windows (windows, W, n) over the windows of each, (BOLD tokens, n)."""
+    gather = shape.windows.gather(shape.fringe, shape.beyond, bold.device)
+    present = bold * gather.within[..., None]
+    total = bold.new_zeros(shape.windows.n_tokens, bold.shape[2])
+    total = total.index_add(0, gather.base.flatten(), present.flatten(0, 1))
+    return total / gather.times[:, None].to(total.dtype)

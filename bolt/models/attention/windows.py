@@ -34,8 +34,10 @@ class Gather(NamedTuple):
     base: Tensor  # (F, W), among the BOLD tokens
     within: Tensor  # (F, W) bool: the volume is in the scan
     cls: Tensor  # (F,) CLS token of the window
+    slot: Tensor  # (F, W) number of the window among those that contain the volume
     keys: Tensor  # (F, [1 +] W + 2L), among all keys; the CLS token, if there is one, comes first
     outside: Tensor  # (F, [1 +] W + 2L) bool: the key does not exist
+    first: Tensor  # (F,) volume of the first key
     times: Tensor  # (BOLD tokens,) number of windows that contain the token
     scan_keys: Tensor  # (scans, [1 +] longest): CLS token and all BOLD keys of the scan
     scan_outside: Tensor  # (scans, [1 +] longest) bool
@@ -133,6 +135,10 @@ class Windows:
         if self.cls_token == "local":
             cls = cls + torch.arange(len(scan)) - first_window[:, 0]
         times = torch.zeros(self.n_tokens).index_add(0, base.flatten(), within.flatten().float())
+        number = torch.arange(len(scan))[:, None].expand_as(base)
+        earliest = number.new_full((self.n_tokens,), len(scan)).scatter_reduce(
+            0, base.flatten(), number.flatten(), "amin"
+        )
         position = torch.arange(int(table[:, 3].max()))
         keys = first_key + near.clamp(min=0).minimum(n_keys - 1)
         n_scan_keys = table[:, 3, None]
@@ -140,7 +146,8 @@ class Windows:
         if self.n_cls:
             keys, outside = torch.cat([cls[:, None], keys], dim=1), pad(outside, (1, 0))
             scan_keys, scan_outside = torch.cat([table[:, 4, None], scan_keys], dim=1), pad(scan_outside, (1, 0))
-        return Gather(base, within, cls, keys, outside, times, scan_keys, scan_outside)
+        slot, first = number - earliest[base], self.flat_starts - fringe
+        return Gather(base, within, cls, slot, keys, outside, first, times, scan_keys, scan_outside)
 
 
 @lru_cache(maxsize=64)

@@ -34,6 +34,7 @@ class FeatureModel(ABC):
 
     def __init__(self, n_rois: int, n_classes: int) -> None:
         self.n_rois, self.n_classes = n_rois, n_classes
+        self._state: dict[str, Array] = {}
 
     @abstractmethod
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
@@ -54,10 +55,10 @@ class FeatureModel(ABC):
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Compute class probabilities, (n, classes); the largest is the model's decision."""
 
-    @abstractmethod
     def state(self) -> dict[str, Array]:
-        """Return everything that was learned, as arrays by name."""
+        """Return everything that was learned, as arrays by name, which `fit` has put into `_state`."""
+        return self._state
 
-    @abstractmethod
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Restore what `state` returned."""
+        self._state = dict(state)

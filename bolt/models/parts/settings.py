@@ -1,4 +1,4 @@
-"""Check of a model's settings against the type annotations of its class, before anything is built."""
+"""Settings of models, without torch: their check against the annotations of the class, and windows in seconds."""
 
 from __future__ import annotations
 
@@ -86,3 +86,29 @@ def _in_words(annotation: Any) -> str:
     if origin is Sequence:
         return f"a list, each item {_in_words(inner[0])}"
     return WORDS.get(annotation, str(annotation))
+
+
+def stride_volumes(stride_seconds: float, tr: float) -> int:
+    """Return how many volumes after one another windows begin: at least one."""
+    return max(1, round(stride_seconds / tr))
+
+
+def window_volumes(
+    window_seconds: float, stride_seconds: float, tr: float, crop: int | None = None, least_windows: int = 1
+) -> int:
+    """Return the length of a window in volumes, at least 2.
+
+    Parameters
+    ----------
+    window_seconds, stride_seconds : float
+    tr : float
+        Seconds between volumes.
+    crop : int, optional
+        Length of a training crop in volumes. The window is shortened until a crop holds `least_windows`, but not below
+        half of the crop.
+    least_windows : int
+    """
+    volumes = round(window_seconds / tr)
+    if crop is not None:
+        volumes = min(volumes, max(crop - (least_windows - 1) * stride_volumes(stride_seconds, tr), crop // 2))
+    return max(2, volumes)

@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from bolt.evaluate.classes import BINS, METRICS
+from bolt.evaluate.scores import BINS, METRICS
 from bolt.report.figures.style import INK, LINE, MANY, MUTED, WIDTH, canvas, class_colours
-from bolt.report.tables.numbers import LEGEND, TOO_FEW, marked, metric_name
+from bolt.report.numbers import LEGEND, TOO_FEW, marked, metric_name
 from bolt.report.tables.readable import Evaluated
 
 ROW = 0.27  # inches of height
@@ -149,7 +149,7 @@ def predicted_numbers(pooled: Mapping[str, Any], out: Path, label: str = "label"
 
 
 def reliability(calibration: Mapping[str, Sequence[float]], out: Path) -> None:
-    """Draw the fraction of correct predictions against their probability (`bolt.evaluate.classes.reliability`)."""
+    """Draw the fraction of correct predictions against their probability (`bolt.evaluate.scores.reliability`)."""
     counts, probability = np.array(calibration["n_scans"]), np.array(calibration["probability"])
     with canvas(out, height=2.6) as figure:
         axis, histogram = figure.subplots(1, 2)

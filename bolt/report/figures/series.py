@@ -1,16 +1,21 @@
-"""ROI series and importance over time, and how much of each ROI was acquired."""
+"""ROI series and importance over time, also of a task with its events; how much of each ROI was acquired; landmarks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from string import ascii_lowercase
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from bolt.explain.tasks import MOST
 from bolt.report.figures.style import DIVERGING, INK, LANDMARK, MANY, MUTED, canvas
+from bolt.report.tables.explanation import TASK_KEYS, task_titles
 
 
 def time_course(
@@ -158,3 +163,195 @@ def coverage(table: pd.DataFrame, threshold: float, out: Path) -> None:
         axis.axhline(threshold, color=MANY[1], ls="--", lw=1, label="threshold")
         axis.set(xlim=(-0.5, len(table) - 0.5), ylim=(0, 1.03), ylabel="coverage", xlabel="ROIs, least covered first")
         axis.legend(loc="lower right", ncols=3)
+
+
+STRIP = "viridis"
+"""Colours of importance."""
+LANE = 0.09
+"""Height of a lane of events, relative to that of the curve's axis."""
+
+
+LEVELS = {"subject": ("subjects", MANY[0]), "token": ("single volumes", MANY[1])}
+"""Levels of the curve: their names and colours."""
+CONTROLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "random": ("random volumes", {"color": INK, "ls": "--"}),
+    "random direction": ("random direction", {"color": MANY[2], "ls": (0, (6, 2))}),
+    "wrong class": ("wrong class", {"color": MANY[3], "ls": "-."}),
+    "fixed class": ("same class in all scans", {"color": MANY[6], "ls": (0, (3, 1, 1, 1, 1, 1))}),
+}
+"""Control volumes: their names and lines."""
+
+
+def of_task(table: pd.DataFrame, key: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of one class, task and run."""
+    return table[(table[TASK_KEYS] == list(key)).all(axis=1)]
+
+
+def draw_tasks(curves: pd.DataFrame, events: pd.DataFrame, out: Path, *, strips: bool = False) -> None:
+    """Draw mean importance (`TASK_COLUMNS`) over events (`BLOCK_COLUMNS`): a panel per class, task and run.
+
+    With `strips`, importance is also a strip of colours below each curve, on one scale for all panels, as in the paper.
+    """
+    keys = list(dict.fromkeys(curves[TASK_KEYS].itertuples(index=False, name=None)))
+    names = task_titles(keys)
+    scale = {"vmin": float(curves["mean"].min()), "vmax": float(curves["mean"].max()), "cmap": STRIP}
+    with canvas(out, height=0.45 + 1.32 * len(keys)) as figure:
+        grid = figure.subplots(len(keys), 2, squeeze=False, width_ratios=[4.2, 1])
+        for (axis, beside), key in zip(grid, keys, strict=True):
+            curve = of_task(curves, key)
+            draw_course(axis, beside, curve, of_task(events, key))
+            n = int(curve["n_scans"].max())
+            axis.set_title(f"{names[key]} ({n} scan{'s' if n > 1 else ''})")
+            if strips:
+                picture = _draw_strip(axis, curve, scale)
+        few = len(keys) < 3  # one line of a label would be longer than they are high
+        then = "\n" if few else " "
+        if strips:
+            shape: dict[str, Any] = {"shrink": 1.0, "aspect": 10 * len(keys)} if few else {"shrink": 0.4, "aspect": 30}
+            figure.colorbar(picture, ax=grid, label=f"mean relative{then}importance", pad=0.01, **shape)
+        grid[-1, 0].set_xlabel("time (s)")
+        figure.supylabel(f"relative importance{then}(1: the scan's mean)", fontsize=9, multialignment="center")
+
+
+def _draw_strip(axis: Axes, curve: pd.DataFrame, scale: dict[str, Any]) -> Any:
+    """Draw mean importance as colours in a strip below the curve."""
+    low, high = axis.get_ylim()
+    bottom, (left, right) = low - 1.6 * LANE * (high - low), axis.get_xlim()
+    volumes = np.arange(int(curve["volume"].iloc[0]), int(curve["volume"].iloc[-1]) + 1)
+    values = curve.set_index("volume")["mean"].reindex(volumes).to_numpy(float)
+    step = right / (volumes[-1] + 1)
+    extent = (volumes[0] * step, right, bottom, low)
+    picture = axis.imshow(values[None], extent=extent, aspect="auto", interpolation="nearest", **scale)
+    axis.set_yticks([tick for tick in axis.get_yticks() if low <= tick <= high])  # of the curve, not of the strip
+    axis.set(xlim=(left, right), ylim=(bottom, high))
+    return picture
+
+
+def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFrame, *, headroom: float = 0.06) -> None:
+    """Draw one curve over its events, with their key on the axis `beside` and `headroom` below the lanes of events."""
+    time = curve["time"].to_numpy()
+    step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
+    drawn = [name for name in ("mean", "low", "high", "untrained") if name in curve]
+    low, high = float(curve[drawn].min().min()), float(curve[drawn].max().max())
+    agreed = {kind: rows[rows["share"] >= MOST] for kind, rows in events.groupby("trial_type", sort=False)}
+    colours = {kind: MANY[i % len(MANY)] for i, kind in enumerate(agreed)}
+    lanes = _lanes({kind: set(rows["volume"]) for kind, rows in agreed.items()})
+    room = (high - low or 1.0) * (1 + headroom)
+    top = low + room * (1 + LANE * 1.3 * (max(lanes.values(), default=-1) + 1))
+    for kind, rows in agreed.items():
+        bottom, colour = low + room * (1 + LANE * (0.3 + 1.3 * lanes[kind])), colours[kind]
+        for start, end, share in _stretches(rows, step):
+            axis.axvspan(start, end, color=colour, alpha=0.16 * share, lw=0, zorder=0)
+            axis.fill_between([start, end], bottom, bottom + LANE * room, color=colour, alpha=share, lw=0, zorder=1)
+    volumes = np.arange(int(curve["volume"].iloc[0]), int(curve["volume"].iloc[-1]) + 1)
+    line = curve.set_index("volume").reindex(volumes)  # a volume that no scan has is a gap
+    middle = (volumes + 0.5) * step
+    axis.fill_between(middle, line["low"], line["high"], color=MUTED, alpha=0.3, lw=0)
+    if "untrained" in line:
+        axis.plot(middle, line["untrained"], color=MUTED, lw=0.8)
+    axis.plot(middle, line["mean"], color=INK, lw=1.3)
+    axis.set(xlim=(0, (volumes[-1] + 1) * step), ylim=(low - 0.03 * room, top))
+    axis.locator_params(axis="y", nbins=4)
+    beside.set_axis_off()
+    keys = [Patch(color=colours[kind], label=kind) for kind, rows in agreed.items() if len(rows)]
+    if keys:
+        beside.legend(handles=keys, loc="center left", bbox_to_anchor=(-0.1, 0.5), fontsize=7.5, handlelength=1.0)
+    n_varying = len(agreed) - len(keys)
+    if n_varying:
+        note = f"{n_varying} event type{'s' if n_varying > 1 else ''} at times\nthat differ between scans"
+        beside.text(0, 0 if keys else 0.5, note, fontsize=7, color=MUTED)
+
+
+def _lanes(kinds: dict[str, set[int]]) -> dict[str, int]:
+    """Give event types that overlap in time separate lanes; others share the first."""
+    taken: list[set[int]] = []
+    lanes = {}
+    for kind, volumes in kinds.items():
+        free = next((i for i, lane in enumerate(taken) if not lane & volumes), len(taken))
+        taken = [*taken, set()] if free == len(taken) else taken
+        taken[free] |= volumes
+        lanes[kind] = free
+    return lanes
+
+
+def _stretches(rows: pd.DataFrame, step: float) -> list[tuple[float, float, float]]:
+    """Join consecutive volumes of equal share: start and end (s), and the share to the nearest tenth."""
+    joined: list[tuple[float, float, float]] = []
+    for time, share in zip(rows["time"], rows["share"].round(1), strict=True):
+        if joined and abs(joined[-1][1] - time) < 0.01 * step and joined[-1][2] == share:
+            joined[-1] = (joined[-1][0], time + step, share)
+        else:
+            joined.append((time, time + step, share))
+    return joined
+
+
+def draw_masked(
+    curve: pd.DataFrame,
+    events: pd.DataFrame,
+    series: NDArray[np.floating],
+    masked: NDArray[np.floating],
+    rois: pd.DataFrame,
+    tr: float,
+    out: Path,
+) -> None:
+    """Draw importance over events, the mean series (volumes, rois), and the series times importance."""
+    limit = max(float(np.nanpercentile(np.abs(series), 99)), 1e-6)
+    panels = ((series, "ROI series, mean over scans"), (masked, "ROI series × importance"))
+    with canvas(out, height=6.4) as figure:
+        grid = figure.subplots(3, 2, height_ratios=[1, 1.9, 1.9], width_ratios=[5, 1])
+        draw_course(grid[0, 0], grid[0, 1], curve, events)
+        grid[0, 0].set_title("Importance")
+        for row, (values, title) in zip(grid[1:], panels, strict=True):
+            picture = carpet(row[0], values, rois, (0.0, len(values) * tr), limit)
+            row[0].set_title(title)
+            row[1].set_axis_off()
+            figure.colorbar(picture, ax=row[1], label="BOLD (z)", fraction=0.35, aspect=14, location="left")
+        grid[2, 0].set_xlabel("time (s)")
+        for axis in grid[:2, 0]:
+            axis.set_xlim(0, len(series) * tr)
+            axis.tick_params(axis="x", labelbottom=False)
+
+
+class Curve(NamedTuple):
+    """One dataset: title, ``subsets.tsv``, ``landmarks.tsv``, and the accuracy of guessing with equal odds."""
+
+    title: str
+    subsets: pd.DataFrame
+    landmarks: pd.DataFrame
+    chance: float
+
+
+def draw_landmarks(curves: Sequence[Curve], out: Path) -> None:
+    """Draw accuracy with its spread over folds, and importance: a row per dataset."""
+    with canvas(out, height=0.9 + 2.6 * len(curves)) as figure:
+        grid = figure.subplots(len(curves), 2, squeeze=False, sharex="row")
+        for letter, (left, right), (title, subsets, landmarks, chance) in zip(
+            ascii_lowercase, grid, curves, strict=False
+        ):
+            means, sds = (
+                subsets[subsets["fold"] == fold].set_index(["level", "offset"]).sort_index() for fold in ("mean", "sd")
+            )
+            for level, (name, colour) in LEVELS.items():
+                mean, sd = 100 * means["accuracy"].loc[level], 100 * sds["accuracy"].loc[level]
+                left.fill_between(mean.index, mean - sd, mean + sd, color=colour, alpha=0.18, lw=0)
+                left.plot(mean.index, mean, color=colour, lw=1.6, label=name)
+            of_subjects = (landmarks["fold"] == "mean") & (landmarks["level"] == "subject")
+            rows = landmarks[of_subjects & (landmarks["importance"] != "inner")]
+            controls = rows.set_index("tokens")["accuracy"]
+            for control, (name, style) in CONTROLS.items():
+                if control in controls:
+                    left.axhline(100 * controls[control], label=f"{name}, subjects", lw=1.1, **style)
+            left.axhline(100 * chance, color=MUTED, ls=":", lw=1.2, label="chance at equal odds")
+            left.set(ylabel="accuracy (%)")
+            left.set_title(f"({letter}) {title}" if len(curves) > 1 else title)
+            mean, sd = means["score"].loc["subject"], sds["score"].loc["subject"]
+            right.fill_between(mean.index, mean - sd, mean + sd, color=INK, alpha=0.15, lw=0)
+            right.plot(mean.index, mean, color=INK, lw=1.6)
+            right.set_ylim(bottom=0)
+            right.set(ylabel="importance (× smallest weight)")
+            for axis in (left, right):
+                axis.margins(x=0.01)
+        for axis in grid[-1]:
+            axis.set_xlabel("subset index (0: most important)")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)

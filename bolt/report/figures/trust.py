@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
+from scipy.spatial.distance import squareform
 
 from bolt.explain.trust.faithfulness import DIRECTIONS, REPLACEMENTS
 from bolt.explain.trust.similarity import GONE, PERMUTED, RETRAINED
 from bolt.report.figures.style import DIVERGING, INK, LINE, MANY, MUTED, WIDTH, canvas
+from bolt.report.numbers import DASH, decimal
 from bolt.report.tables.explanation import NAMES, ORDERS
-from bolt.report.tables.numbers import DASH, decimal
 
 ORDER_STYLES = {
     "importance": (MANY[1], "-", 2.2),
@@ -189,13 +190,7 @@ def plot_roi_matrices(correlations: Mapping[str, NDArray[np.floating]], classes:
     classes, out
         As in `plot_network_matrices`.
     """
-    matrices = {}
-    for name, values in correlations.items():
-        n_rois = round((1 + np.sqrt(1 + 8 * len(values))) / 2)
-        matrices[name] = np.zeros((n_rois, n_rois))
-        matrices[name][np.triu_indices(n_rois, k=1)] = values
-        matrices[name] += matrices[name].T
-    _draw(matrices, classes, out, [], {})
+    _draw({name: squareform(values) for name, values in correlations.items()}, classes, out, [], {})
 
 
 def _draw(

@@ -1,1 +1,1 @@
-"""Whole pages: the report, the explanation, image quality, and the explanation of one scan."""
+"""Pages of the report, and the blocks (`bolt.report.html`) they consist of: none where their files are missing."""

@@ -1,27 +1,47 @@
 """The pages of the explanation: what a model looked at, and whether that can be believed.
 
-Each part is made by a module of its own, and omitted if its files are missing.
+Moments of scans and of tasks, regions, connections, and all of it in one picture; each part is omitted if its files are
+missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+
+from bolt.config import Paths
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
+from bolt.evaluate.metrics import read_predictions
+from bolt.explain.connections import SHUFFLES
 from bolt.explain.explainable import has_importance
-from bolt.io.errors import DataError
-from bolt.report.html import Block, Chapter, run_anchor, run_scope, run_title, say, write_report_page
-from bolt.report.sections.explanation import (
-    connections_blocks,
-    draw_overview,
-    moments_blocks,
-    regions_blocks,
-    tasks_blocks,
-    unexplained,
+from bolt.explain.landmarks import top_tokens
+from bolt.explain.weights import explained_folds, read_importance
+from bolt.io.errors import BoltError, DataError
+from bolt.io.files import holds_something, read_json, read_table
+from bolt.report.figures.brains import centres, plot_connectome, plot_networks, plot_overview, plot_regions, write_views
+from bolt.report.figures.series import draw_masked, draw_tasks, of_task, time_course
+from bolt.report.figures.trust import plot_network_matrices, plot_roi_matrices
+from bolt.report.html import (
+    Block,
+    Chapter,
+    Picture,
+    Table,
+    Text,
+    View,
+    figure_folder,
+    run_anchor,
+    run_figure,
+    run_scope,
+    run_title,
+    say,
+    write_report_page,
 )
-from bolt.report.sections.trust import (
+from bolt.report.pages.trust import (
     faithfulness_blocks,
     landmarks_blocks,
     leaks_section,
@@ -29,7 +49,262 @@ from bolt.report.sections.trust import (
     stability_blocks,
     truth_blocks,
 )
-from bolt.report.sections.verdicts import MARKS, Verdict, believed, counted, verdicts_of
+from bolt.report.pages.verdicts import MARKS, believed, counted, verdicts_of
+from bolt.report.tables.explanation import (
+    TASK_KEYS,
+    alignment_table,
+    selected_networks,
+    selected_rois,
+    sign_counts,
+    strongest_connections,
+    task_titles,
+)
+from bolt.series.cache import SeriesCache, volumes_of
+
+if TYPE_CHECKING:
+    import nibabel as nib
+
+    from bolt.atlases.image import Atlas
+EXAMPLES = 1  # scans per class
+ROI_TEXT = ("class", "name", "network", "hemisphere")
+CONNECTION_TEXT = ("class", "name_a", "network_a", "name_b", "network_b")
+DRAWN = 50
+"""Connections of each class on the brain."""
+SHOWN = 15
+"""Connections of each class in the table of the page."""
+
+
+def unexplained(study: Study) -> dict[str, list[str]]:
+    """Return the titles of runs that are not explained, by reason."""
+    titles: dict[str, list[str]] = {}
+    for run in study.runs:
+        model = study.models[run.model]
+        if study.dataset.classes is None:
+            reason = "number"
+        elif model.covariates:
+            reason = "covariates"
+        elif not has_importance(model):
+            reason = "no_tokens"
+        elif (run.explanation / "landmarks.tsv").is_file() and not verdicts_of(study, run):
+            reason = "untrained"
+        else:
+            continue
+        titles.setdefault(say(f"unexplained.{reason}"), []).append(run_title(study, run))
+    return titles
+
+
+# ---- moments
+
+
+def examples(study: Study, run: ModelRun) -> list[dict[str, Any]]:
+    """Return some explained test scans of each class: rows of ``predictions.tsv``, correctly predicted ones first."""
+    folds = explained_folds(run.folder, range(study.config.folds.outer))
+    tables = [read_predictions(run.fold(fold) / "predictions.tsv") for fold in folds]
+    tests = [table[table["role"] == "test"] for table in tables]
+    found = pd.concat(tests) if tests else pd.DataFrame(columns=["label", "predicted", "scan_id"])
+    found = found.assign(wrong=found["predicted"] != found["label"]).sort_values(["wrong", "scan_id"])
+    classes = study.dataset.classes or []
+    return [row for name in classes for row in found[found["label"] == name].head(EXAMPLES).to_dict("records")]
+
+
+def _course(study: Study, run: ModelRun, scan: dict[str, Any], cache: SeriesCache) -> dict[str, Any]:
+    """Return the importance of an example, its landmarks, TR and volumes; and its row of the cache."""
+    row = cache.index["scan_id"].tolist().index(scan["scan_id"])
+    table, weights = read_importance(run.fold(scan["fold"]))
+    importance = weights[int(np.flatnonzero(table["scan_id"] == scan["scan_id"])[0])]
+    return {
+        "row": row,
+        "importance": importance,
+        "landmarks": top_tokens(importance, study.config.explain.tokens),
+        "tr": float(cache.index["tr"].iloc[row]),
+        "volumes": volumes_of(cache.index.iloc[row], study.layout.series_file(scan["scan_id"], run.atlas)),
+    }
+
+
+def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
+    """Draw importance over time for the first test scans of each class, correctly predicted ones first."""
+    cache = SeriesCache(run.cache)
+    truth = study.layout.tables / "true_landmarks.tsv"
+    events = read_table(truth, text=("scan_id",)) if truth.is_file() else None
+    blocks: list[Block] = []
+    for scan in examples(study, run):
+        name, predicted = scan["scan_id"], scan["predicted"]
+        course = _course(study, run, scan, cache)
+        picture = run_figure(study, run, f"{name}_importance")
+        time_course(
+            course["importance"],
+            cache.series(course["row"]),
+            cache.rois,
+            course["landmarks"],
+            course["tr"],
+            picture,
+            title=f"{name} · true: {scan['label']} · predicted: {predicted} ({scan[f'p_{predicted}']:.2f})",
+            landmarks=None if events is None else events.loc[events["scan_id"] == name, "volume"].to_numpy(int),
+            volumes=course["volumes"],
+        )
+        caption = say("moments.example", name=name, wrong=scan["wrong"], planted=events is not None)
+        blocks.append(Picture(picture, caption))
+    return blocks
+
+
+def tasks_blocks(study: Study, run: ModelRun) -> list[Block]:
+    """Show importance over each task, its relation to events, and one task's masked series; [] without events."""
+    out, missing = run.explanation, dict.fromkeys(TASK_KEYS, "")
+    if not (out / "tasks.tsv").is_file():
+        return []
+    curves = read_table(out / "tasks.tsv", text=tuple(TASK_KEYS)).fillna(missing)
+    if curves.empty:
+        return []
+    events, aligned = (
+        read_table(out / name, text=(*TASK_KEYS, "trial_type")).fillna(missing)
+        for name in ("tasks_blocks.tsv", "tasks_alignment.tsv")
+    )
+    picture = run_figure(study, run, "tasks")
+    draw_tasks(curves, events, picture)
+    blocks: list[Block] = [
+        Picture(picture, say("moments.task", shift=study.config.explain.hrf_shift)),
+        Table(alignment_table(aligned), say("moments.alignment"), out / "tasks_alignment.tsv"),
+    ]
+    if (out / "tasks_series.npy").is_file():
+        about = read_json(out / "tasks_series.json")
+        key = (about["class"], about["task"], about["run"])
+        series, masked = np.load(out / "tasks_series.npy", allow_pickle=False)
+        picture = run_figure(study, run, "masked_task")
+        rois = read_table(run.cache / "rois.tsv", text=("name", "network", "hemisphere"))
+        curve, shown = of_task(curves, key), of_task(events, key)
+        draw_masked(curve, shown, series, masked, rois, about["RepetitionTime"], picture)
+        blocks.append(Picture(picture, say("moments.masked", title=task_titles([key])[key])))
+    return blocks
+
+
+def draw_overview(study: Study, run: ModelRun) -> None:
+    """Draw the first scan that `moments_blocks` shows, and the regions if the atlas has an image."""
+    scans = examples(study, run)
+    if not scans:
+        return
+    course = _course(study, run, scans[0], SeriesCache(run.cache))
+    weights = run.explanation / "roi_weights.tsv"
+    image = label_image(study, run.atlas) if weights.is_file() else None
+    plot_overview(
+        None if image is None else read_table(weights, text=ROI_TEXT),
+        image,
+        study.dataset.coloured,
+        course["importance"],
+        course["landmarks"],
+        course["tr"],
+        run_figure(study, run, "overview"),
+        title=f"{scans[0]['scan_id']}, predicted: {scans[0]['predicted']}",
+        volumes=course["volumes"],
+    )
+
+
+# ---- regions
+
+
+def regions_blocks(study: Study, run: ModelRun) -> list[Block]:
+    """Show the brain, the selected ROIs and their networks; [] without ``roi_weights.tsv``."""
+    out = run.explanation
+    if not (out / "roi_weights.tsv").is_file():
+        return []
+    weights = read_table(out / "roi_weights.tsv", text=ROI_TEXT)
+    blocks = _brain_blocks(study, run, weights)
+    blocks.append(Table(selected_rois(weights), say("regions.selected"), out / "roi_weights.tsv"))
+    if weights["selected"].astype(bool).any():
+        blocks.append(Text(say("regions.signs", counts=sign_counts(weights))))
+    networks = read_table(out / "networks.tsv", text=("class", "network")).fillna({"network": "n/a"})
+    if set(networks["network"]) != {"n/a"}:
+        picture = run_figure(study, run, "networks")
+        plot_networks(networks, study.dataset.coloured, picture)
+        blocks.append(Picture(picture, say("regions.networks")))
+        blocks.append(Table(selected_networks(networks), "Networks of the selected ROIs.", out / "networks.tsv"))
+    return blocks
+
+
+def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Block]:
+    classes = study.dataset.coloured
+    try:
+        atlas = atlas_of(study, run.atlas)
+        image = atlas.label_image
+    except BoltError as error:
+        return [Text(f"No brain map: {error}", warning=True)]
+    picture = run_figure(study, run, "brain")
+    plot_regions(weights, image, classes, picture)
+    blocks: list[Block] = [Text(say("regions.strongest"))] if atlas.is_maps else []
+    blocks.append(Picture(picture, say("regions.brain", explain=study.config.explain)))
+    stem = figure_folder(study.layout) / run_anchor(run)
+    for shown, (volume, cortex) in write_views(weights, image, classes, stem).items():
+        caption = say("regions.interactive", classes=classes)
+        blocks.append(View(cortex, f"Interactive cortex: selected regions, {shown}", caption))
+        blocks.append(View(volume, f"Interactive slices: weights of all regions, {shown}", caption))
+    return blocks
+
+
+def atlas_of(study: Study, name: str) -> Atlas:
+    """Return a configured atlas with its image in the study's space."""
+    return _atlas(study.config.atlas_places[name], study.space, study.config.paths)
+
+
+@lru_cache(maxsize=4)
+def _atlas(place: str, space: str | None, paths: Paths) -> Atlas:
+    """Load an atlas once for all models and seeds."""
+    from bolt.atlases.image import load_atlas
+
+    return load_atlas(
+        place,
+        space=space,
+        atlas_dir=paths.atlas_dir,
+        templateflow_home=paths.templateflow_home,
+        cache=paths.carried_atlases,
+    )
+
+
+def label_image(study: Study, atlas: str) -> nib.Nifti1Image | None:
+    """Return the label image of an atlas; None if it has none, which `regions_blocks` explains."""
+    try:
+        return atlas_of(study, atlas).label_image
+    except BoltError:
+        return None
+
+
+# ---- connections
+
+
+def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
+    """Show matrices, the brain and a table; [] without ``connections.tsv``."""
+    file = run.explanation / "connections.tsv"
+    if not holds_something(file):
+        return []
+    table = read_table(file, text=CONNECTION_TEXT)
+    names, classes = list(table["class"].unique()), study.dataset.coloured
+    picture = run_figure(study, run, "connections")
+    networks = read_table(run.explanation / "connection_networks.tsv", text=CONNECTION_TEXT)
+    if len(networks):
+        plot_network_matrices(networks, classes, picture)
+    else:
+        values = np.load(run.explanation / "connections.npy", allow_pickle=False)
+        plot_roi_matrices(dict(zip(names, values, strict=True)), classes, picture)
+    colours = say("connections.colours", classes=classes)
+    of_classes = names[0] if len(names) == 1 else "each class"
+    caption = say("connections.matrix", networks=len(networks), classes=of_classes, colours=colours)
+    blocks: list[Block] = [Text(say("connections.meaning")), Picture(picture, caption)]
+    clear = table[(table["p"] < 0.05) & (table["rank"] <= DRAWN)]
+    shown = table[table["rank"] <= SHOWN]
+    image = label_image(study, run.atlas)
+    places: dict[int, str] = {}  # centres in mm, for names that do not say where a ROI is
+    if clear.empty:
+        blocks.append(Text(say("connections.none")))
+    elif image is not None:
+        picture = run_figure(study, run, "connectome")
+        plot_connectome(clear, image, classes, picture)
+        blocks.append(Picture(picture, say("connections.brain", n=len(clear), colours=colours)))
+    if image is not None:
+        rois = np.unique(shown[["value_a", "value_b"]].to_numpy(int))
+        found = zip(rois, centres(image, rois), strict=True)
+        places = {int(value): str(place).replace("-", "−") for value, place in found}
+    caption = say("connections.strongest", shuffles=SHUFFLES, n=table["n"].iloc[0])
+    blocks.append(Table(strongest_connections(shown, places), caption, file))
+    return blocks
+
 
 Part = Callable[[Study, ModelRun], list[Block]]
 CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
@@ -47,23 +322,6 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
     },
 }
 """Headings of each page and the parts below them, in reading order."""
-
-
-@dataclass
-class Story:
-    """What is known about one run.
-
-    `note` says what of an ensemble is explained, `chapters` are those of each page, `scope` says how many of all folds
-    and scans were tested.
-    """
-
-    title: str
-    anchor: str
-    verdicts: list[Verdict]
-    believed: str
-    note: str
-    chapters: dict[str, list[Chapter]]
-    scope: str
 
 
 def write_explanation(study: Study) -> None:
@@ -87,15 +345,29 @@ def write_explanation(study: Study) -> None:
     write_report_page(study, "trust.html", stories=stories, leaks=leaks_section(study), marks=MARKS, counted=counted)
 
 
-def story_of(study: Study, run: ModelRun) -> Story | None:
-    """Return all that is known about one run's predictions; None if it was not explained."""
+def story_of(study: Study, run: ModelRun) -> dict[str, Any] | None:
+    """Return all that is known about one run's predictions; None if it was not explained.
+
+    `note` says what of an ensemble is explained, `chapters` are those of each page, `scope` says how many of all folds
+    and scans were tested.
+    """
     verdicts = verdicts_of(study, run)
     if not verdicts:
         return None
     draw_overview(study, run)
-    chapters = {page: _chapters(study, run, parts) for page, parts in CHAPTERS.items()}
-    title, anchor, note = run_title(study, run), run_anchor(run), _note(study, run)
-    return Story(title, anchor, verdicts, believed(verdicts), note, chapters, run_scope(run))
+    chapters = {}
+    for page, headings in CHAPTERS.items():
+        made = [Chapter(name, [b for part in parts for b in part(study, run)]) for name, parts in headings.items()]
+        chapters[page] = [chapter for chapter in made if chapter.blocks]
+    return {
+        "title": run_title(study, run),
+        "anchor": run_anchor(run),
+        "verdicts": verdicts,
+        "believed": believed(verdicts),
+        "note": _note(study, run),
+        "chapters": chapters,
+        "scope": run_scope(run),
+    }
 
 
 def _note(study: Study, run: ModelRun) -> str:
@@ -106,8 +378,3 @@ def _note(study: Study, run: ModelRun) -> str:
     title = next(member.title for member in model.members if has_importance(member))
     others = sum(not has_importance(member) for member in model.members)
     return say("moments.ensemble", n=len(model.members), title=title, others=others)
-
-
-def _chapters(study: Study, run: ModelRun, headings: Mapping[str, tuple[Part, ...]]) -> list[Chapter]:
-    made = [Chapter(name, [block for part in parts for block in part(study, run)]) for name, parts in headings.items()]
-    return [chapter for chapter in made if chapter.blocks]

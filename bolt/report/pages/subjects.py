@@ -29,12 +29,11 @@ from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import shorten_list
 from bolt.io.files import holds_something, read_columns, read_json, read_table, to_numbers
 from bolt.jobs.crash_report import report_path
-from bolt.report.figures.strips import course_strip, coverage_strip
 from bolt.report.html import all_words, bar, say, subject_link, write_page
-from bolt.report.pages.quality import GOOD, Rater, Rating, odd, read_quality, state_of
-from bolt.report.sections.methods import cite, preprocessing_texts
-from bolt.report.sections.performance import Compared, reference
-from bolt.report.tables.numbers import decimal, number
+from bolt.report.numbers import decimal, number
+from bolt.report.pages.methods import cite, preprocessing_texts
+from bolt.report.pages.performance import Compared, reference
+from bolt.report.pages.quality import GOOD, Rater, Rating, course_strip, coverage_strip, odd, read_quality, state_of
 from bolt.series.cache import SeriesCache, volumes_of
 
 Row = Mapping[Hashable, Any]
@@ -153,7 +152,7 @@ def write_subjects(
     exclusions : DataFrame, optional
         All excluded scans; default: those that the index excludes.
     compared : mapping, optional
-        The models of each atlas (`bolt.report.sections.performance.gathered`), once they have predicted.
+        The models of each atlas (`bolt.report.pages.performance.gathered`), once they have predicted.
     """
     scans = read_table(study.layout.scans, text=TEXT_COLUMNS)
     subjects = _subjects(study, scans, read_quality(study), exclusions, compared)

@@ -13,13 +13,14 @@ from typing import Any
 import pandas as pd
 
 from bolt.config.study import paper_table
-from bolt.evaluate.classes import METRICS
+from bolt.evaluate.scores import METRICS
 from bolt.explain.tasks import COURSE
-from bolt.explain.trust.faithfulness import CONTROLS, difference_columns
+from bolt.explain.trust.faithfulness import CONTROLS
 from bolt.explain.trust.similarity import GONE
 from bolt.explain.weights import CONTROL_WEIGHTS, UNBIASED
 from bolt.io.files import read_table, read_yaml
-from bolt.report.tables.numbers import DASH, decimal, interval, mean_sd, metric_name, number, p_value, shown_as, signed
+from bolt.report.html import filled
+from bolt.report.numbers import DASH, decimal, interval, mean_sd, metric_name, shown_as
 
 TASK_KEYS = list(COURSE)
 NAMES: dict[str, Any] = read_yaml(Path(__file__).parents[1] / "explanation.yaml")
@@ -59,29 +60,11 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame, *, expected: int) -
 
 
 def selected_rois(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the selected ROIs of every class (``roi_weights.tsv``)."""
-    selected = table[table["selected"].astype(bool)]
-    return pd.DataFrame(
-        {
-            "class": selected["class"],
-            "rank": selected["rank"].map(number),
-            "ROI": selected["name"],
-            "network": selected["network"].fillna(DASH),
-            "hemisphere": selected["hemisphere"].fillna(DASH),
-            "weight (log odds per SD)": [
-                f"{w:.2f} ± {s:.2f}" for w, s in zip(selected["weight"], selected["weight_sd"], strict=True)
-            ],
-            "odds ratio − 1": selected["importance"].map(lambda v: number(v, 2)),
-            "selected in folds (%)": selected["selection_frequency"].map(lambda v: f"{100 * v:.0f}"),
-            "same sign on control volumes": [_agreeing(row) for row in selected.to_dict("records")],
-        }
-    )
-
-
-def _agreeing(row: dict[Any, Any]) -> str:
-    """Name the unbiased controls in which the weight of a ROI has the same sign."""
-    names = [name for name in UNBIASED if row[CONTROL_WEIGHTS[name]] * row["weight"] > 0]
-    return "both" if len(names) == len(UNBIASED) else ", ".join(names) or "none"
+    """Return the selected ROIs of every class (``roi_weights.tsv``), and in which controls a weight keeps its sign."""
+    selected = table[table["selected"].astype(bool)].to_dict("records")
+    for row in selected:
+        row["agreeing"] = [name for name in UNBIASED if row[CONTROL_WEIGHTS[name]] * row["weight"] > 0]
+    return filled("selected_rois", selected, controls=UNBIASED)
 
 
 def sign_counts(table: pd.DataFrame) -> str:
@@ -95,47 +78,19 @@ def sign_counts(table: pd.DataFrame) -> str:
 
 def selected_networks(table: pd.DataFrame) -> pd.DataFrame:
     """Return the networks with selected ROIs, per class (``networks.tsv``)."""
-    selected = table[table["n_selected"] > 0]
-    return pd.DataFrame(
-        {
-            "class": selected["class"],
-            "network": selected["network"].fillna(DASH),
-            "selected ROIs": [f"{s} of {n}" for s, n in zip(selected["n_selected"], selected["n_rois"], strict=True)],
-        }
-    )
+    return filled("selected_networks", table[table["n_selected"] > 0])
 
 
 def strongest_connections(table: pd.DataFrame, places: Mapping[int, str]) -> pd.DataFrame:
     """Return the strongest connections of every class (``connections.tsv``), ROIs with their places, by label value."""
-    shown = {"class": table["class"]} if table["class"].nunique() > 1 else {}
-    shown["rank"] = table["rank"].map(number)
-    for end, title in (("a", "ROI"), ("b", "other ROI")):
-        where = table[f"value_{end}"].map(places)
-        shown[title] = table[f"name_{end}"].where(where.isna(), table[f"name_{end}"] + " " + where)
-        if table[f"network_{end}"].notna().any():
-            shown["network" if end == "a" else "its network"] = table[f"network_{end}"].fillna(DASH)
-    shown["correlation"] = table["r"].map(lambda r: f"{r:+.2f}".replace("-", "−"))
-    shown["p (corrected)"] = table["p"].map(p_value)
-    shown["same sign in folds (%)"] = table["same_sign"].map(lambda share: f"{100 * share:.0f}")
-    return pd.DataFrame(shown)
+    return filled("strongest_connections", table, several=table["class"].nunique() > 1, places=places)
 
 
 def alignment_table(aligned: pd.DataFrame) -> pd.DataFrame:
     """Return how importance is distributed over event types (``tasks_alignment.tsv``)."""
     keys = list(aligned[TASK_KEYS].itertuples(index=False, name=None))
     names = task_titles(list(dict.fromkeys(keys)))
-    return pd.DataFrame(
-        {
-            "task": [names[key] for key in keys],
-            "events": aligned["trial_type"],
-            "time (%)": [f"{100 * share:.0f}" for share in aligned["share_of_time"]],
-            "importance (%)": [f"{100 * share:.0f}" for share in aligned["share_of_importance"]],
-            "ratio": [f"{ratio:.2f}" for ratio in aligned["ratio"]],
-            "by position alone": [decimal(ratio) for ratio in aligned["ratio_untrained"]],
-            "p (Holm-corrected)": [p_value(p) for p in aligned["p_holm"]],
-            "scans": aligned["n_scans"].astype(str),
-        }
-    )
+    return filled("alignment", aligned.assign(title=[names[key] for key in keys]))
 
 
 def task_titles(keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
@@ -157,27 +112,12 @@ def stability_table(table: pd.DataFrame) -> pd.DataFrame:
     for (between, what, name), part in groups:
         summary = part[part["one"].isin(SUMMARIES)].set_index("one")
         n_pairs = len(part) - len(summary)
-        mean = summary.loc["mean"]
         pairs = f"{n_pairs} pair{'s' * (n_pairs != 1)} of {between}"
         if what == "halves":
             pairs = f"{n_pairs} split{'s' * (n_pairs != 1)}{' (two seeds)' if between == 'seeds' else ''}"
-        kind = NAMES["agreement"][what]
-        rows.append(
-            {
-                "": kind if pd.isna(name) else f"{kind}, {name}",
-                "between": pairs,
-                "correlation": _mean_and_range(summary["pearson"]),
-                "permuted labels [95 % below]": _null(mean["pearson_null"], mean["pearson_null_high"]),
-                "p": p_value(mean["p"]),
-                "rank correlation": _mean_and_range(summary["spearman"]),
-                "mean curve not removed": _mean_and_range(summary["spearman_raw"]),
-                "Dice": decimal(mean["dice"]),
-                "Dice, permuted [95 % below]": _null(mean["dice_null"], mean["dice_null_high"]),
-                "same class (%)": DASH if pd.isna(mean["same_class"]) else f"{100 * mean['same_class']:.0f}",
-            }
-        )
-    frame = pd.DataFrame(rows)
-    return frame[[column for column in frame if (frame[column] != DASH).any()]]
+        kind = NAMES["agreement"][what] + ("" if pd.isna(name) else f", {name}")
+        rows.append({"kind": kind, "pairs": pairs, "summary": summary, "mean": summary.loc["mean"]})
+    return filled("stability", rows, bound=_null, spread=_mean_and_range)
 
 
 def _null(mean: Any, high: Any) -> str:
@@ -192,55 +132,24 @@ def _mean_and_range(values: pd.Series) -> str:
 
 def sanity_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the outcome of the sanity checks, over all folds and per fold (``sanity.tsv``)."""
-    rows: list[dict[str, str]] = []
+    rows: list[dict[Any, Any]] = []
     for end in table[table["verdict"].notna()].itertuples():
         same = table["check"] == end.check
         if pd.notna(end.step):
             same &= table["step"] == end.step
-        for row in table[same].itertuples():
-            over_all, contrast, verdict = row.fold == "all", "", ""
-            if pd.notna(getattr(row, "contrast", None)):  # by how much the model trained again exceeds what remains
-                contrast = interval(row.contrast, row.contrast_low, row.contrast_high, signed)
-            if pd.notna(row.verdict):
-                verdict = NAMES["sanity_verdicts"][str(row.verdict)].format(gone=GONE)
-            rows.append(
-                {
-                    "": SANITY_CHECKS[str(end.check)] if over_all else f"fold {row.fold}",
-                    "ρ [95 %]": interval(row.rho, row.low, row.high, decimal),
-                    "mean curve not removed": interval(row.rho_raw, row.raw_low, row.raw_high, decimal),
-                    "test scans": f"{row.n_scans:.0f}",
-                    "without ρ": f"{row.n_undefined:.0f}",
-                    "beyond what remains": contrast,
-                    "importance": verdict,
-                    "note": row.note if isinstance(row.note, str) and over_all else "",
-                }
-            )
-    frame = pd.DataFrame(rows)
-    optional = ("without ρ", "beyond what remains", "note")
-    return frame.drop(columns=[name for name in optional if frame[name].isin(["0", ""]).all()])
+        rows += table[same].assign(end=end.check).to_dict("records")
+    return filled("sanity", rows, checks=SANITY_CHECKS, verdicts=NAMES["sanity_verdicts"], gone=GONE)
 
 
 def area_table(areas: pd.DataFrame) -> pd.DataFrame:
     """Return the area under each curve and its differences from the controls (``faithfulness_areas.tsv``)."""
-
-    def shown(row: dict[Any, Any], columns: Sequence[str], sign: str = "") -> str:
-        value, low, high = (row[column] for column in columns)
-        return interval(value, low, high, lambda v: decimal(v, 3, sign))
-
-    rows = []
-    for row in areas.to_dict("records"):
+    rows = areas.to_dict("records")
+    for row in rows:
         better = {control: row[f"better_than_{control}"] for control in CONTROLS}
         beaten = ", ".join(control for control, answer in better.items() if answer == "yes") or "none"
-        rows.append(
-            {
-                "": f"{row['direction']}, {REPLACED_BY[row['replacement']]}",
-                "order": ORDERS[row["order"]],
-                "area [95 %]": shown(row, ("area", "low", "high")),
-                **{f"minus {control} [95 %]": shown(row, difference_columns(control), "+") for control in CONTROLS},
-                "better than": DASH if all(map(pd.isna, better.values())) else beaten,
-            }
-        )
-    return pd.DataFrame(rows)
+        row["beaten"] = DASH if all(map(pd.isna, better.values())) else beaten
+    shown = {"three": lambda value: decimal(value, 3), "gain": lambda value: decimal(value, 3, "+")}
+    return filled("areas", rows, orders=ORDERS, replaced_by=REPLACED_BY, **shown)
 
 
 def read_landmarks(file: Path) -> pd.DataFrame:

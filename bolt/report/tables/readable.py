@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bolt.cohort.confounding import effect_text, holm, interval_text
+from bolt.cohort.confounding import holm
 from bolt.config import Model
-from bolt.evaluate.classes import METRICS
 from bolt.evaluate.metrics import LOWER_IS_BETTER
-from bolt.evaluate.numbers import NUMBER_METRICS
 from bolt.evaluate.paired import FEWEST_FOLDS
+from bolt.evaluate.scores import METRICS, NUMBER_METRICS
 from bolt.io.files import read_json, read_table
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.tables.numbers import (
+from bolt.report.html import filled, say
+from bolt.report.numbers import (
     DASH,
     Formatter,
     decimal,
@@ -32,7 +32,6 @@ from bolt.report.tables.numbers import (
     metric_name,
     name_of_all,
     number,
-    number_range,
     p_value,
     part_text,
     percent,
@@ -42,11 +41,6 @@ from bolt.report.tables.numbers import (
 
 ALPHA = 0.05
 TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permutation_p": "permutation"}
-TESTS_EXPLAINED = {
-    "wilcoxon_p": "Wilcoxon assumes independent folds, although their training sets overlap.",
-    "corrected_t_p": "The corrected t-test allows for the overlap of training sets between folds.",
-    "permutation_p": "The permutation test exchanges predictions per participant, given these trained models.",
-}
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
 """A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""
 
@@ -85,19 +79,9 @@ def cohort(scans: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
     rows = []
     for name in [*classes, "all"]:
         part = scans if name == "all" else scans[scans["label"].astype(str) == name]
-        row = {"class": name, "scans": len(part), "subjects": part["subject"].nunique()}
-        if scans["site"].notna().any():
-            row["sites"] = part["site"].nunique()
-        if scans["age"].notna().any():
-            row["age (years)"] = mean_sd(part["age"].mean(), part["age"].std(ddof=0), number)
-        if scans["sex"].notna().any():
-            row["sex"] = ", ".join(f"{n} {s}" for s, n in part["sex"].value_counts().sort_index().items())
-        if scans["mean_fd"].notna().any():
-            row["mean FD (mm)"] = mean_sd(part["mean_fd"].mean(), part["mean_fd"].std(ddof=0), number)
-        row["volumes"] = _lowest_to_highest(part["n_volumes"])
-        row["TR (s)"] = _lowest_to_highest(part["tr"])
-        rows.append(row)
-    return pd.DataFrame(rows)
+        sexes = ", ".join(f"{n} {sex}" for sex, n in part["sex"].value_counts().sort_index().items())
+        rows.append({"name": name, "part": part, "sexes": sexes})
+    return filled("cohort", rows, extent=_lowest_to_highest)
 
 
 def _lowest_to_highest(values: pd.Series) -> str:
@@ -109,29 +93,12 @@ def _lowest_to_highest(values: pd.Series) -> str:
 def cohort_tests(table: pd.DataFrame) -> pd.DataFrame:
     """Return the tests of `bolt.cohort.confounding.compare` that could be computed."""
     done = table[table["p"].notna()]
-    families = {"families": done["units"].map(number)} if (done["units"] != done["n"]).any() else {}
-    effects = map(effect_text, done["effect_name"], done["effect"])
-    return pd.DataFrame(
-        {
-            "": done["measure"],
-            "participants": done["n"].map(number),
-            **families,
-            "test": done["test"],
-            "effect [95 %]": [
-                a + b for a, b in zip(effects, map(interval_text, done["low"], done["high"]), strict=True)
-            ],
-            "p": done["p"].map(p_value),
-            "p (Holm-corrected)": done["p_holm"].map(p_value),
-            "verdict": done["verdict"],
-        }
-    )
+    return filled("cohort_tests", done, related=(done["units"] != done["n"]).any())
 
 
 def _metrics_of(table: pd.DataFrame) -> dict[str, Formatter]:
     """Return the paper's metrics of classes or of numbers, each with how it is written."""
-    if NUMBER_METRICS[0] in table:
-        return dict.fromkeys(NUMBER_METRICS, number)
-    return {metric: shown_as(metric) for metric in METRICS}
+    return {metric: shown_as(metric) for metric in (NUMBER_METRICS if NUMBER_METRICS[0] in table else METRICS)}
 
 
 def performance(table: pd.DataFrame, pooled: Mapping[str, Any] | None) -> pd.DataFrame:
@@ -189,16 +156,8 @@ def seeds(numbers: pd.DataFrame) -> pd.DataFrame:
 
     `numbers` are `bolt.evaluate.results.summaries`.
     """
-    rows, several = [], numbers["atlas"].nunique() > 1
-    for value in numbers[numbers["mean"].notna()].to_dict("records"):
-        shown = number if value["metric"] in NUMBER_METRICS else shown_as(value["metric"])
-        name = f"{value['row']} on {value['atlas']}" if several else value["row"]
-        row = {"": name, "metric": metric_name(value["metric"])}
-        row |= {"test scans": part_text(value["n_scans"], value["n_all_scans"])}
-        row["folds"] = f"{value['n_folds']} of {value['expected_folds']}"
-        row["mean [95 %]"] = estimate({"value": value["mean"], "low": value["low"], "high": value["high"]}, shown)
-        rows.append(row | {"sd over folds": shown(value["sd"]), "sd over seeds": shown(value["sd_seeds"])})
-    return pd.DataFrame(rows)
+    several = numbers["atlas"].nunique() > 1
+    return filled("seeds", numbers[numbers["mean"].notna()], several=several)
 
 
 def paired(title: str, tests: pd.DataFrame) -> Sheet:
@@ -216,11 +175,7 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
         pairs = zip(tests[test], tests[f"{test}_holm"], strict=True)
         of_test = [f"{p_value(p)} ({p_value(holm_p)})" if pd.notna(p) else DASH for p, holm_p in pairs]
         frame[f"{TEST_NAMES[test]}: p (Holm)"] = of_test
-    caption = (
-        f"{'Accuracy, per cent' if of_classes else 'Absolute error'}: reference minus row, on the folds and scans that "
-        "both have, averaged over seeds. p-values are two-sided, in brackets Holm-corrected for the rows of this "
-        f"table. {' '.join(TESTS_EXPLAINED[test] for test in done)}"
-    ).rstrip()
+    caption = say("tests.paired", of_classes=of_classes, done=done)
     reasons = {row: note.split("; ") for row, note in zip(tests["row"], tests["note"].fillna(""), strict=True)}
     different = dict.fromkeys(filter(None, chain.from_iterable(reasons.values())))
     notes = [joined({row: why if why in its else "" for row, its in reasons.items()}) for why in different]
@@ -258,13 +213,7 @@ def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -
     rows = _tested_rows(tests)
     if not rows or standing(tests).startswith("clearly better"):
         return ""
-    row = rows[0]
-    p = f"p = {p_value(row['p'])}".replace("= <", "<")
-    corrected = ", Holm-corrected for two metrics" if len(rows) > 1 else ""
-    return (
-        f"{baseline_name}, which sees no brain data, is not clearly worse than {model_name}: {model_name} "
-        f"{row['words']}, {p}{corrected}). {model_name} may rely on the same information."
-    )
+    return say("tests.baseline", baseline=baseline_name, model=model_name, **rows[0], corrected=len(rows) > 1)
 
 
 def standing(tests: pd.DataFrame) -> str:
@@ -292,11 +241,8 @@ def _tested_rows(tests: pd.DataFrame) -> list[dict[str, Any]]:
             continue
         gain = -difference if metric in LOWER_IS_BETTER else difference
         size = f"{percent(abs(gain))} points" if metric == "accuracy" else decimal(abs(gain), 3)
-        side = "is as good" if gain == 0 else f"is {'better' if gain > 0 else 'worse'} by {size}"
-        how = "sign flips per subject or family"
-        if over_folds:
-            how = f"corrected t-test over {part_text(row['n_folds'], row.get('expected_folds', row['n_folds']))} folds"
-        rows.append({"metric": metric, "gain": gain, "p": p, "words": f"{side} in {metric_name(metric)} ({how}"})
+        folds = part_text(row["n_folds"], row.get("expected_folds", row["n_folds"])) if over_folds else ""
+        rows.append({"metric": metric, "gain": gain, "p": p, "size": size, "folds": folds})
     rows.sort(key=lambda row: row["p"])
     for row, p in zip(rows, holm(pd.Series([row["p"] for row in rows], dtype=float)), strict=True):
         row["p"] = p
@@ -333,9 +279,7 @@ def sites(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     rows = []
     for site in found:
         numeric = NUMBER_METRICS[0] in site
-        metrics = (
-            {"r": number, "mae": number} if numeric else {metric: shown_as(metric) for metric in ("accuracy", "auc")}
-        )
+        metrics = {metric: shown_as(metric) for metric in (("r", "mae") if numeric else ("accuracy", "auc"))}
         row = {"site": site["site"], "test scans": number(site["n_scans"])}
         row |= {f"{metric_name(metric)} [95 %]": estimate(site[metric], shown) for metric, shown in metrics.items()}
         if not numeric:
@@ -353,30 +297,11 @@ def quality(table: pd.DataFrame, cutoffs: Mapping[str, tuple[str, float]]) -> pd
             continue
         bound, cutoff = cutoffs.get(name, ("", None))
         beyond = 0 if cutoff is None else int((values < cutoff if bound == "min" else values > cutoff).sum())
-        rows.append(
-            {
-                "": f"{measure.label} ({measure.unit})" if measure.unit else measure.label,
-                "median": number(values.median()),
-                "lowest": number(values.min()),
-                "highest": number(values.max()),
-                "cut-off": DASH if cutoff is None else f"{'≥' if bound == 'min' else '≤'} {cutoff:g}",
-                "scans beyond": DASH if cutoff is None else str(beyond),
-            }
-        )
-    return pd.DataFrame(rows)
+        rows.append({"measure": measure, "values": values, "bound": bound, "cutoff": cutoff, "beyond": beyond})
+    return filled("quality", rows)
 
 
 def truth(table: pd.DataFrame) -> pd.DataFrame:
     """Return the truth table with its ranges in words; `passed` stays, for the colour of the row."""
-    unit = table["unit"].fillna("").astype(str).where(lambda u: u != "1", "")
-    return pd.DataFrame(
-        {
-            "measure": table["measure"],
-            "value": [f"{number(v)} {u}".strip() for v, u in zip(table["value"], unit, strict=True)],
-            "null": table["null"].map(number),
-            "null_meaning": table["null_meaning"].fillna(""),
-            "oracle": table["oracle"].map(number),
-            "expected": list(map(number_range, table["low"], table["high"])),
-            "passed": table["passed"].map(lambda p: None if pd.isna(p) else str(p).lower() in ("true", "1", "1.0")),
-        }
-    )
+    passed = [None if pd.isna(p) else str(p).lower() in ("true", "1", "1.0") for p in table["passed"]]
+    return filled("truth", table).assign(passed=pd.Series(passed, dtype=object))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.stage import Cost, stage
+from bolt.workflow.stage import stage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,20 +22,7 @@ NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper", "publishe
 """Keys of a dataset that its index does not read."""
 
 
-def _simulate_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--dataset", help="dataset whose 'simulate' keys describe the phantom [the configured one]")
-    parser.add_argument("--out", type=Path, help="folder to make [the dataset's 'path']")
-
-
-@stage(
-    "Write the phantom: a simulated raw BIDS dataset with a known answer.",
-    options=_simulate_options,
-    code=("bolt.datasets.phantom.dataset",),
-    settings=lambda study: study.dataset.simulate,
-    jobs=lambda plan: int(plan.phantom),
-    cost=Cost(0, phantom=30, phantom_scan=3.7),
-    memory_mb=4000,
-)
+@stage(settings=lambda study: study.dataset.simulate, jobs=lambda plan: int(plan.phantom))
 def simulate(job: Job) -> None:
     """Write the phantom."""
     from bolt.datasets.phantom.dataset import simulate
@@ -45,9 +31,8 @@ def simulate(job: Job) -> None:
     settings = job.dataset.simulate
     if settings is None:
         raise DataError("this dataset has no 'simulate' keys", where=job.dataset.name, hint="Use the phantom's")
-    out = job.options.out or job.dataset.path
-    simulate(out, settings, n_jobs=job.options.threads)
-    job.note(job.layout.truth(out) / "provenance.json", [], seed=settings.seed)
+    simulate(job.dataset.path, settings, n_jobs=job.options.threads)
+    job.note(job.layout.truth(job.dataset.path) / "provenance.json", [], seed=settings.seed)
 
 
 def _download_options(parser: ArgumentParser) -> None:
@@ -55,12 +40,8 @@ def _download_options(parser: ArgumentParser) -> None:
 
 
 @stage(
-    "Download a scan of the dataset, or its table of subjects; needs the network.",
-    rules=("download", "download_table"),
     options=_download_options,
     jobs={"download": lambda plan: plan.n_downloads, "download_table": lambda plan: int(plan.downloaded)},
-    cost={"download": Cost(2), "download_table": Cost(0)},
-    guarded=True,
 )
 def download(job: Job) -> None:
     """Download a scan, or the table of subjects."""
@@ -69,18 +50,12 @@ def download(job: Job) -> None:
     source, scan_id = source_of(job.dataset), job.options.scan
     if scan_id is None:
         return source.download_table(job.dataset, job.config)
-    outcome = job.outcome(job.download_status(scan_id), [])
+    outcome = job.outcome([])
     outcome.transient = True
     outcome.run(lambda: source.download_scan(scan_id, job.dataset, job.config))
 
 
-@stage(
-    "Put the template of the output space where preprocessing finds it.",
-    code=("bolt.preprocess.templates", "bolt.preprocess.quality.measures"),
-    settings=lambda study: study.config.preprocess.space,
-    jobs=lambda plan: int(plan.n_raw > 0),
-    memory_mb=2000,
-)
+@stage(settings=lambda study: study.config.preprocess.space, jobs=lambda plan: int(plan.n_raw > 0))
 def template(job: Job) -> None:
     """Stage the template of the output space."""
     from bolt.preprocess.quality.compute import stage_ventricles
@@ -92,7 +67,7 @@ def template(job: Job) -> None:
     job.note(folder / "provenance.json", sorted(folder.glob("*.nii.gz")))  # copies of the published ones
 
 
-@stage("Download missing atlas images and templates; needs the network.")
+@stage()
 def resources(job: Job) -> None:
     """Download missing atlas images and, for raw data, the template."""
     from bolt.atlases.staging import stage_atlases
@@ -100,10 +75,6 @@ def resources(job: Job) -> None:
     stage_atlases(job.config, job.study.space)
     if job.dataset.source == "bids":
         template(job)
-
-
-def _index_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--minimum-volumes", type=int, default=2, help="exclude shorter scans [2]")
 
 
 def _indexed(study: Study) -> list[Any]:
@@ -164,38 +135,22 @@ def can_be_listed(study: Study) -> bool:
     return simulated or dataset.source in ("bids", "fmriprep", "series", "bids_series")
 
 
-@stage(
-    "List the scans of the dataset: scans.tsv.",
-    options=_index_options,
-    code=(
-        "bolt.datasets",
-        "bolt.datasets.bids",
-        "bolt.datasets.fmriprep",
-        "bolt.datasets.series",
-        "bolt.datasets.abide",
-        "bolt.datasets.hcp",
-        "bolt.atlases.image",
-        "bolt.folds.splits",
-    ),
-    settings=_indexed,
-    jobs=lambda plan: 1,
-    memory_mb=2000,
-)
+@stage(settings=_indexed, jobs=lambda plan: 1)
 def index(job: Job) -> None:
     """Write the scan table."""
     import pandas as pd
 
-    from bolt.cohort.exclusions import EXCLUSION_COLUMNS
-    from bolt.cohort.published import write_cohort
+    from bolt.cohort.exclusions import EXCLUSION_COLUMNS, write_cohort
     from bolt.datasets import COLUMNS, own_tables, subjects_table
     from bolt.io.files import write_table
+    from bolt.models.suitability import minimum_volumes
     from bolt.workflow.watched import files_of
 
     dataset, layout = job.dataset, job.layout
     if not dataset.ready_series:
         for name in job.config.atlas_places:
             job.atlas(name)  # a missing or wrong image is reported here, hours before parcellation
-    scans = list_scans(job.study, learns=job.learns, minimum_volumes=job.options.minimum_volumes)
+    scans = list_scans(job.study, learns=job.learns, minimum_volumes=minimum_volumes(job.config))
     usable = scans[scans.exclude_reason.isna()]
     excluded = scans.loc[scans.exclude_reason.notna(), ["scan_id", "exclude_stage", "exclude_reason"]]
     excluded.columns = pd.Index(EXCLUSION_COLUMNS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.stage import Cost, stage
+from bolt.workflow.stage import stage
 
 if TYPE_CHECKING:
     from bolt.config import Experiment
@@ -18,15 +18,7 @@ def _captions(study: Study) -> list[str]:
     return templates()
 
 
-@stage(
-    "Compute statistics and tables of an experiment over all datasets that have runs of it.",
-    keys=("name",),
-    code=tuple(f"bolt.experiments.{name}" for name in ("entries", "tables", "measured", "explained")),
-    jobs=lambda plan: len(plan.experiment_kinds),
-    settings=_captions,
-    cost=Cost(30, 0.05, phantom=20),
-    memory_mb=4000,
-)
+@stage(jobs=lambda plan: len(plan.experiment_kinds), settings=_captions)
 def experiment(job: Job) -> None:
     """Write the tables and the figure of an experiment."""
     from bolt.config.study import Study
@@ -84,27 +76,19 @@ def _experiment(job: Job, kind: str | None = None) -> Experiment:
 
 
 @stage(
-    "Measure operations, time and memory of an experiment's models against scan length.",
-    rules=("measure_complexity",),
-    keys=("name", "atlas"),
-    code=("bolt.experiments.complexity",),
     settings=lambda study: [study.config.device, study.config.quick],
     jobs=lambda plan: plan.experiment_kinds.count("complexity") * plan.n_atlases,
-    cost=Cost(300, phantom=300),
-    memory_mb=8000,
-    minutes=120,
-    applies=True,
 )
-def complexity(job: Job) -> None:
+def measure_complexity(job: Job) -> None:
     """Measure what models cost with the ROIs of an atlas."""
     from bolt.atlases.labels import load_labels
     from bolt.experiments.complexity import COLUMNS, measure
     from bolt.experiments.entries import rows_of
     from bolt.io.files import write_table
-    from bolt.jobs.provenance import provenance_path
     from bolt.training.device import device_of
 
     experiment, atlas, config = _experiment(job, "complexity"), job.options.atlas, job.config
+    out = job.output.costs
     settings: Any = experiment.complexity
     table = measure(
         [(row.row, model) for row, model in rows_of(experiment, config)],
@@ -115,31 +99,18 @@ def complexity(job: Job) -> None:
         repeats=settings.repeats,
         device=device_of(config.device, job.options.threads).type,
     )
-    out = job.layout.complexity(experiment.name, atlas)
     write_table(table, out, COLUMNS)
-    job.note(provenance_path(out), [])
+    job.note(out, [])
 
 
-@stage(
-    "Compute power spectra of the ROI series of all scans.",
-    rules=("take_spectra",),
-    keys=("name", "atlas"),
-    code=("bolt.experiments.spectra",),
-    jobs=lambda plan: plan.experiment_kinds.count("spectra") * plan.n_atlases,
-    cost=Cost(5, 0.03, phantom=5),
-    memory_mb=4000,
-)
-def spectra(job: Job) -> None:
+@stage(jobs=lambda plan: plan.experiment_kinds.count("spectra") * plan.n_atlases)
+def take_spectra(job: Job) -> None:
     """Write power spectra and the power in bands."""
     from bolt.experiments.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
     from bolt.io.files import write_table
-    from bolt.jobs.provenance import provenance_path
-    from bolt.series.cache import SeriesCache
 
-    experiment, atlas, layout = _experiment(job, "spectra"), job.options.atlas, job.layout
-    settings: Any = experiment.spectra
-    spectra, bands = spectra_of(SeriesCache(layout.cache(atlas)), settings)
-    out = layout.spectra(experiment.name, atlas)
-    write_table(bands, layout.bands(experiment.name, atlas), BAND_COLUMNS)
-    write_table(spectra, out, SPECTRUM_COLUMNS)
-    job.note(provenance_path(out), [layout.cache(atlas) / "manifest.json"])
+    settings: Any = _experiment(job, "spectra").spectra
+    spectra, bands = spectra_of(job.series_cache(), settings)
+    write_table(bands, job.output.bands, BAND_COLUMNS)
+    write_table(spectra, job.output.spectra, SPECTRUM_COLUMNS)
+    job.note(job.output.spectra, [job.input.cache])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.stage import OF_FOLD, OF_RUN, Cost, stage
+from bolt.workflow.stage import stage
 
 if TYPE_CHECKING:
     from bolt.config.study import Study
-    from bolt.jobs.provenance import Inputs
     from bolt.workflow.job import Job
 
 log = logging.getLogger("bolt")
@@ -20,124 +20,83 @@ TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
 """Keys of `explain` that only the time course of tasks is read from."""
 
 
-def folds_with_importance(job: Job) -> list[int]:
-    """Return the folds of the run that have importance weights."""
+def explained(job: Job) -> tuple[Path, list[int]]:
+    """Return the folder of the run whose importance a job reads, and its folds that have some."""
     from bolt.explain.weights import explained_folds
 
-    return explained_folds(job.run.folder, job.folds)
+    folder = job.input.some("importance")[0].parents[1]
+    return folder, explained_folds(folder, job.folds)
 
 
 @stage(
-    "Compute importance weights of every scan for one fold's model.",
-    command="explain-fold",
-    rules=("explain_fold",),
-    keys=OF_FOLD,
-    code=("bolt.explain.importance",),
-    settings=lambda study: [study.config.device, study.config.explain.gradient],
-    jobs=lambda plan: plan.n_weighed_folds,
-    cost=Cost(5, 0.2, phantom=3),
-    memory_mb=4000,
-    minutes=60,
-    applies=True,
-    guarded=True,
+    settings=lambda study: [study.config.device, study.config.explain.gradient], jobs=lambda plan: plan.n_weighed_folds
 )
-def explain(job: Job) -> None:
+def explain_fold(job: Job) -> None:
     """Write the importance weights of every scan of a fold; of tasks, also under untrained models."""
     from bolt.explain.importance import explain_fold, explain_untrained
-    from bolt.explain.weights import IMPORTANCE_FILES, UNTRAINED
 
-    options = job.options
-    folder, cache = job.run.fold(options.fold), job.run.cache
-    inputs = [cache / "manifest.json", folder / "checkpoint.safetensors", folder / "checkpoint.json"]
-    facts = {"fold": options.fold, "seed": options.seed}
-    outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
-    outcome.depends_on(folder / "status.json")
-    untrained = [f"{UNTRAINED}.{kind}" for kind in ("npy", "tsv")] * job.dataset.has_tasks
-    outcome.empty = [folder / name for name in (*IMPORTANCE_FILES, *untrained)]
+    checkpoint, folder = job.input.checkpoint, job.input.checkpoint.parent
 
     def work() -> None:
         how = job.config.device, job.config.explain.gradient
         explain_fold(job.series_cache(), folder, *how)
-        if job.dataset.has_tasks:
+        if job.output.get("untrained"):
             explain_untrained(job.series_cache(), folder, *how)
 
-    outcome.run(work)
+    inputs = [job.input.cache, checkpoint, checkpoint.with_suffix(".json")]
+    facts = {"upstream": job.input.status, "fold": job.options.fold, "seed": job.options.seed}
+    job.outcome(inputs, job.output.index.with_name("explain_status.json"), **facts).run(work)
 
 
 @stage(
-    "Compute importance weights of a fold's training side by models that saw none of these scans.",
-    keys=OF_FOLD,
-    code=("bolt.explain.importance",),
     settings=lambda study: [study.config.device, study.config.explain.gradient],
     jobs=lambda plan: plan.n_explained_folds * (plan.n_inner > 0),
-    cost=Cost(5, 0.2, phantom=3),
-    memory_mb=4000,
-    minutes=60,
-    applies=True,
-    guarded=True,
 )
 def explain_inner(job: Job) -> None:
     """Write the importance weights of training scans under inner models."""
     from bolt.explain.importance import explain_inner
-    from bolt.explain.weights import IMPORTANCE_FILES
     from bolt.io.files import read_json
     from bolt.io.integrity import require_outputs
     from bolt.jobs.provenance import provenance_path
 
-    folder, cache = job.run.inner(job.options.fold), job.run.cache
-    inner = range(job.config.explain.inner_folds)
-    statuses = [folder / f"fold-{part}" / "status.json" for part in inner]
+    folder, statuses, checkpoints = job.output.index.parent, job.input.some("statuses"), job.input.some("checkpoints")
     failed = [status for status in statuses if read_json(status)["state"] != "ok"]
     for status in statuses:
         require_outputs(provenance_path(status))
-    checkpoints = [folder / f"fold-{part}" / "checkpoint.safetensors" for part in inner]
-    inputs: Inputs = [cache / "manifest.json", checkpoints]
-    facts = {"outer": job.options.fold, "seed": job.options.seed}
-    outcome = job.outcome(folder / "explain_status.json", inputs, folder / "importance.tsv", **facts)
-    outcome.depends_on((failed or statuses)[0])
-    outcome.empty = [folder / name for name in IMPORTANCE_FILES]
+    facts = {"upstream": (failed or statuses)[0], "outer": job.options.fold, "seed": job.options.seed}
+    outcome = job.outcome([job.input.cache, checkpoints], folder / "explain_status.json", **facts)
     how = job.config.device, job.config.explain.gradient
-    outcome.run(lambda: explain_inner(job.series_cache(), folder, inner, *how))
+    outcome.run(lambda: explain_inner(job.series_cache(), folder, range(len(checkpoints)), *how))
 
 
 @stage(
-    "Run regressions on the most important volumes, and on control volumes.",
-    rules=("regress_landmarks",),
-    keys=OF_RUN,
-    code=("bolt.explain.landmarks",),
-    settings=lambda study: study.config.explain.model_dump(include=LANDMARK_KEYS),
-    jobs=lambda plan: plan.n_explained,
-    cost=Cost(10, 0.1, phantom=4),
-    memory_mb=8000,
-    minutes=240,
+    settings=lambda study: study.config.explain.model_dump(include=LANDMARK_KEYS), jobs=lambda plan: plan.n_explained
 )
-def landmarks(job: Job) -> None:
+def regress_landmarks(job: Job) -> None:
     """Write the landmark regressions of a run."""
-    from bolt.explain.landmarks import OUTPUTS, landmark_regression, write_landmarks
-    from bolt.explain.weights import CONTROLS_FILE
+    from bolt.explain.landmarks import landmark_regression, write_landmarks
 
-    classes = job.require_classes()
-    run, settings, done = job.run, job.config.explain, folds_with_importance(job)
+    classes, settings, (folder, done) = job.require_classes(), job.config.explain, explained(job)
+    out, controls = job.output.landmarks, job.input.some("controls")
 
     def work() -> None:
         found = landmark_regression(
             job.series_cache(),
-            run.folder,
+            folder,
             done,
             classes,
             tokens=settings.tokens,
             random_draws=settings.random_draws,
             offsets=settings.subset_offsets,
             side_by_side=settings.landmark_samples == "scans",
-            inner=settings.inner_folds > 0,
+            inner=bool(job.input.all("inner")),
             seed=job.options.seed,
         )
-        write_landmarks(found, run.explanation)
+        write_landmarks(found, out.parent)
 
-    outputs = [run.explanation / name for name in OUTPUTS]
-    job.of_folds(done, outputs, work)
-    controls = [run.fold(fold) / CONTROLS_FILE for fold in done]
-    job.note(outputs[0], [*job.importance_files(done), controls], seed=job.options.seed)
+    job.of_folds(done, work)
+    read = [file for fold, file in zip(job.folds, controls, strict=True) if fold in done]
+    job.note(out, [*job.importance_files(done), read], seed=job.options.seed)
 
 
 def _region_settings(study: Study) -> list[Any]:
@@ -148,15 +107,7 @@ def _region_settings(study: Study) -> list[Any]:
     return [atlas_files(config), atlas_images(study), config.explain.model_dump(exclude=others)]
 
 
-@stage(
-    "Average ROI weights over folds, and write brain maps.",
-    keys=OF_RUN,
-    code=("bolt.explain.regions",),
-    settings=_region_settings,
-    jobs=lambda plan: plan.n_mapped,
-    cost=Cost(20, 0.1, phantom=2),
-    memory_mb=4000,
-)
+@stage(settings=_region_settings, jobs=lambda plan: plan.n_mapped)
 def regions(job: Job) -> None:
     """Write the ROI weights and brain maps of a run."""
     from bolt.explain.regions import write_regions
@@ -164,10 +115,9 @@ def regions(job: Job) -> None:
     from bolt.io.files import holds_something
     from bolt.io.integrity import require_outputs
 
-    classes = job.require_classes()
-    require_outputs(job.run.explanation / "landmarks_provenance.json")
-    out, settings, atlas_name = job.run.explanation, job.config.explain, job.options.atlas
-    cache = job.series_cache()
+    classes, coefficients, weights = job.require_classes(), job.input.coefficients, job.output.weights
+    require_outputs(coefficients.with_name("landmarks_provenance.json"))
+    settings, atlas_name, rois = job.config.explain, job.options.atlas, job.series_cache().rois
     try:
         atlas = job.atlas(atlas_name)
         image, space = atlas.image, atlas.spaces[0]
@@ -176,59 +126,39 @@ def regions(job: Job) -> None:
             raise
         log.warning("no brain maps: %s", error)  # ready series need no atlas image
         image, space = None, ""
-    coefficients, controls = out / "coefficients.npy", out / "coefficients_controls.npy"
     keys: dict[str, Any] = {"atlas": atlas_name, "space": space}
     keys |= {"fraction": settings.top_rois, "odds_ratio": settings.odds_ratio}
     done = [coefficients] if holds_something(coefficients) else []
-    outputs = [out / "roi_weights.tsv"]
-    job.of_folds(done, outputs, lambda: write_regions(coefficients, cache.rois, classes, image, out, **keys))
-    inputs = [cache.folder / "manifest.json", coefficients, controls]
-    job.note(outputs[0], inputs, seed=job.options.seed)
+    job.of_folds(done, lambda: write_regions(coefficients, rois, classes, image, weights.parent, **keys))
+    job.note(weights, [job.input.cache, coefficients, job.input.controls], seed=job.options.seed)
 
 
-@stage(
-    "Correlate the predictions of test scans with every connection.",
-    keys=OF_RUN,
-    code=("bolt.explain.connections",),
-    jobs=lambda plan: plan.n_checked,
-    cost=Cost(15, 0.05, phantom=4),
-    memory_mb=8000,
-)
+@stage(jobs=lambda plan: plan.n_checked)
 def connections(job: Job) -> None:
     """Write which connections a run's predictions follow."""
-    from bolt.explain.connections import OUTPUTS, usable_folds, write_connections
+    from bolt.explain.connections import usable_folds, write_connections
 
-    classes = job.require_classes()
-    run, out = job.run, job.run.explanation
-    done = usable_folds(run.folder, job.folds)
-    outputs = [out / name for name in OUTPUTS]
-    job.of_folds(done, outputs, lambda: write_connections(job.series_cache(), run.folder, done, classes, out))
-    predictions = [run.fold(fold) / "predictions.tsv" for fold in done]
-    job.note(outputs[0], [run.cache / "manifest.json", predictions], seed=job.options.seed)
+    classes, predictions, out = job.require_classes(), job.input.some("predictions"), job.output.connections
+    folder = predictions[0].parents[1]
+    done = usable_folds(folder, job.folds)
+    job.of_folds(done, lambda: write_connections(job.series_cache(), folder, done, classes, out.parent))
+    used = [file for fold, file in zip(job.folds, predictions, strict=True) if fold in done]
+    job.note(out, [job.input.cache, used], seed=job.options.seed)
 
 
-@stage(
-    "Average importance over the course of tasks, beside their events.",
-    keys=OF_RUN,
-    code=("bolt.explain.tasks",),
-    settings=lambda study: study.config.explain.model_dump(include=TASK_KEYS),
-    jobs=lambda plan: plan.n_timed,
-    cost=Cost(3, 0.01, phantom=3),
-    memory_mb=4000,
-)
+@stage(settings=lambda study: study.config.explain.model_dump(include=TASK_KEYS), jobs=lambda plan: plan.n_timed)
 def tasks(job: Job) -> None:
     """Write the time course of importance in tasks."""
     from bolt.explain.tasks import write_tasks
-    from bolt.explain.weights import UNTRAINED
     from bolt.io.series_files import kept_volumes
 
-    run, done = job.run, folds_with_importance(job)
-    out = run.explanation / "tasks.tsv"
+    out, given, (folder, done) = job.output.tasks, job.input.some("untrained"), explained(job)
 
     def kept(scan: str, rows: int) -> Any:
-        return kept_volumes(job.layout.series_file(scan, run.atlas, run.variant), rows)
+        return kept_volumes(job.layout.series_file(scan, job.options.atlas, job.options.variant), rows)
 
-    where = run.folder, done, out.parent
-    job.of_folds(done, [out], lambda: write_tasks(job.series_cache(), *where, job.config.explain, kept))
-    untrained = [run.fold(fold) / f"{UNTRAINED}.{kind}" for fold in done for kind in ("npy", "tsv")]
+    where = folder, done, out.parent
+    job.of_folds(done, lambda: write_tasks(job.series_cache(), *where, job.config.explain, kept))
+    indices = [index for fold, index in zip(job.folds, given, strict=True) if fold in done]
+    untrained = [index.with_suffix(suffix) for index in indices for suffix in (".npy", ".tsv")]
     job.note(out, [*job.importance_files(done), untrained], seed=job.options.seed)

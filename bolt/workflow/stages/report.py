@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.stage import Cost, stage
+from bolt.workflow.stage import stage
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -41,12 +41,7 @@ def _require_results(job: Job) -> None:
             require_outputs(record)
 
 
-@stage(
-    "Compare the demo's results with the phantom's truth.",
-    code=("bolt.truth.table",),
-    settings=lambda study: study.dataset.expected,
-    jobs=lambda plan: int(plan.truth),
-)
+@stage(settings=lambda study: study.dataset.expected, jobs=lambda plan: int(plan.truth))
 def truth(job: Job) -> None:
     """Write the truth table."""
     from bolt.truth.table import write_truth_table
@@ -61,14 +56,7 @@ def _explanation_settings(study: Study) -> list[Any]:
     return [templates(), atlas_images(study), study.config.explain, study.dataset]
 
 
-@stage(
-    "Draw what drives the models' predictions, and write the pages of the explanation.",
-    code=("bolt.report.pages.explanation",),
-    settings=_explanation_settings,
-    jobs=lambda plan: int(plan.n_checked > 0),
-    cost=Cost(60, phantom=25),
-    memory_mb=4000,
-)
+@stage(settings=_explanation_settings, jobs=lambda plan: int(plan.n_checked > 0))
 def explanation(job: Job) -> None:
     """Write the pages of the explanation of all runs."""
     from bolt.report.pages.explanation import write_explanation
@@ -91,20 +79,12 @@ def _report_options(parser: ArgumentParser) -> None:
     parser.add_argument("--zip", type=Path, metavar="FILE", help=about)
 
 
-@stage(
-    "Write the HTML report.",
-    options=_report_options,
-    code=("bolt.report.pages.report",),
-    settings=_report_settings,
-    jobs=lambda plan: int(plan.whole),
-    memory_mb=4000,
-)
+@stage(options=_report_options, settings=_report_settings, jobs=lambda plan: int(plan.whole))
 def report(job: Job) -> None:
     """Write the report."""
-    from bolt.cohort.published import write_cohort
+    from bolt.cohort.exclusions import write_cohort
     from bolt.io.files import read_table
-    from bolt.report.archive import zip_report
-    from bolt.report.pages.report import write_report
+    from bolt.report.pages.report import write_report, zip_report
 
     layout = job.layout
     if job.options.zip:
@@ -120,7 +100,7 @@ def report(job: Job) -> None:
     job.note(layout.report, [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
 
 
-@stage("Sum what the jobs of all datasets cost: time and memory. Every run ends with it.", rules=())
+@stage()
 def ledger(job: Job) -> None:
     """Write the ledger of all jobs."""
     from bolt.jobs.ledger import write_ledger

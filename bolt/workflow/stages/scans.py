@@ -6,14 +6,14 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.stage import Cost, stage
+from bolt.workflow.stage import stage
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bolt.atlases.image import Atlas
-    from bolt.config import Denoise, Registration
+    from bolt.config import Registration
     from bolt.config.study import Study
+    from bolt.series.native_space import Transforms
     from bolt.workflow.job import Job
 
 log = logging.getLogger("bolt")
@@ -30,66 +30,48 @@ def _registrations(study: Study) -> list[Registration]:
 
 
 @stage(
-    "Preprocess the T1w image of a subject.",
-    keys=("folder",),
-    code=("bolt.preprocess.anatomical.workflow",),
     settings=lambda study: [
         study.config.preprocess.space,
         [registration.model_dump(exclude=NOT_ANATOMICAL) for registration in _registrations(study)],
     ],
     jobs=lambda plan: plan.n_anatomies,
-    cost=Cost(60, phantom=23),
-    memory_mb=4000,
-    minutes=90,
-    guarded=True,
 )
 def anatomical(job: Job) -> None:
     """Preprocess the T1w image of a subject or session."""
     from bolt.config.derivatives import T1W_PICTURES, remove_outputs
-    from bolt.config.layout import folder_of, prefix_of
-    from bolt.datasets import t1w_images
+    from bolt.config.layout import prefix_of
     from bolt.preprocess.anatomical.workflow import preprocess_anatomical
     from bolt.preprocess.sidecars import describe_dataset
 
     folder, layout, config = job.options.folder, job.layout, job.config
-    scan = next(scan for scan in job.scans().dropna(subset="t1w").itertuples() if folder_of(str(scan.t1w)) == folder)
-    t1w, *more_t1w = map(Path, t1w_images(scan))
+    (t1w, *more_t1w), template = job.input.some("t1w"), job.input.template.parent
     registrations = _registrations(job.study)
 
     def work() -> None:
         describe_dataset(layout.derivatives, job.dataset.path, job.dataset.name)
         preprocess_anatomical(
             t1w,
-            layout.template,
+            template,
             config.preprocess.space,
             registrations,
-            layout.anatomical(folder),
+            job.output.status.parent,
             layout.work / "preprocess" / folder / "anat",
             prefix=prefix_of(folder),
             more_t1w=more_t1w,
         )
 
     seeds = {registration.name: registration.seed for registration in registrations}
-    templates = sorted(layout.template.glob("*.nii.gz"))
-    outcome = job.outcome(layout.anatomical_status(folder), [t1w, *more_t1w, *templates], seed=seeds)
-    outcome.empty = list(layout.anatomical_files(folder).values())
+    outcome = job.outcome([t1w, *more_t1w, *sorted(template.glob("*.nii.gz"))], seed=seeds)
     remove_outputs(outcome.empty, prefix_of(folder), T1W_PICTURES)
     outcome.run(work)
 
 
 @stage(
-    "Preprocess the BOLD image of a scan.",
-    keys=("scan",),
-    code=("bolt.preprocess.functional.workflow",),
     settings=lambda study: [
         study.config.preprocess.model_dump(exclude={"keep_bold", "registration", "threads"}),
         _registrations(study)[0].model_dump(exclude={"description"}),
     ],
     jobs=lambda plan: plan.n_raw,
-    cost=Cost(60, phantom=11),
-    memory_mb=4000,
-    minutes=120,
-    guarded=True,
 )
 def functional(job: Job) -> None:
     """Preprocess the BOLD image of a scan."""
@@ -98,23 +80,22 @@ def functional(job: Job) -> None:
     from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
     from bolt.preprocess.sidecars import sidecar_of
 
-    scan, layout, settings = job.scan, job.layout, job.config.preprocess
-    folder, anatomical = folder_of(scan.scan_id), folder_of(scan.t1w)
-    registration = _registrations(job.study)[0]
-    sbref = Path(scan.sbref) if isinstance(scan.sbref, str) else None
+    scan, settings, registration = job.scan, job.config.preprocess, _registrations(job.study)[0]
+    bold, sbref, (t1w_status, *anatomical) = job.input.bold, job.input.get("sbref"), job.input.some("anatomical")
+    out = job.output.status.parent
 
     def work() -> None:
         preprocess_functional(
-            Path(scan.bold),
-            layout.anatomical(anatomical),
-            layout.template,
+            bold,
+            t1w_status.parent,
+            job.input.template.parent,
             settings.space,
             settings.resolution,
             registration,
-            layout.functional(folder),
-            layout.work / "preprocess" / folder / scan.scan_id,
+            out,
+            job.layout.work / "preprocess" / folder_of(scan.scan_id) / scan.scan_id,
             scan_id=scan.scan_id,
-            prefix=prefix_of(anatomical),
+            prefix=prefix_of(folder_of(scan.t1w)),
             tr=scan.tr,
             output=settings.output,
             slice_timing=settings.slice_timing == "auto",
@@ -122,15 +103,12 @@ def functional(job: Job) -> None:
             sbref=sbref,
         )
         if not settings.keep_bold:  # the image is deleted after parcellation; BIDS wants no JSON file without an image
-            sidecar_of(layout.bold(scan.scan_id)).unlink(missing_ok=True)
+            sidecar_of(job.layout.bold(scan.scan_id)).unlink(missing_ok=True)
 
-    inputs = [Path(scan.bold), *([sbref] if sbref else []), *sorted(layout.anatomical_files(anatomical).values())]
-    outcome = job.outcome(layout.functional_status(scan.scan_id), inputs, seed=registration.seed)
-    outcome.depends_on(layout.anatomical_status(anatomical))
-    outcome.empty = [layout.mask(scan.scan_id), layout.confounds(scan.scan_id)]
-    outcome.empty += [] if layout.native else [layout.bold(scan.scan_id)]
+    inputs = [bold, *([sbref] if sbref else []), *sorted(anatomical)]
+    outcome = job.outcome(inputs, upstream=t1w_status, seed=registration.seed)
     names = functional_names(scan.scan_id, settings.space, settings.output).values()
-    remove_outputs([layout.functional(folder) / name for name in names], f"{scan.scan_id}_", SCAN_PICTURES)
+    remove_outputs([out / name for name in names], f"{scan.scan_id}_", SCAN_PICTURES)
     outcome.run(work)
 
 
@@ -153,18 +131,7 @@ def _parcellate_settings(study: Study) -> list[Any]:
     ]
 
 
-@stage(
-    "Average a scan over the ROIs of atlases.",
-    command="parcellate-scan",
-    keys=("scan",),
-    code=_parcellate_code,
-    settings=_parcellate_settings,
-    jobs=lambda plan: plan.n_images,
-    cost=Cost(6, phantom=2),
-    memory_mb=1500,
-    minutes=10,
-    guarded=True,
-)
+@stage(code=_parcellate_code, settings=_parcellate_settings, jobs=lambda plan: plan.n_images)
 def parcellate(job: Job) -> None:
     """Write the ROI series of a scan for all configured atlases."""
     import pandas as pd
@@ -172,78 +139,52 @@ def parcellate(job: Job) -> None:
     from bolt.config import load_denoise
     from bolt.series.parcellate import parcellate, write_parcellated
 
-    scan, layout = job.scan, job.layout
-    denoise = load_denoise(job.config.denoise)
-    raw = scan.kind == "raw"
-    bold = layout.bold(scan.scan_id) if raw else Path(scan.bold)
-    given = {name: Path(scan[name]) for name in ("mask", "confounds") if isinstance(scan[name], str)}
-    mask = layout.mask(scan.scan_id) if raw else given.get("mask")
-    confounds = layout.confounds(scan.scan_id) if raw else given.get("confounds")
+    scan, config, denoise = job.scan, job.config, load_denoise(job.config.denoise)
+    native = scan.kind == "raw" and job.layout.native
+    if job.dataset.downloaded:  # beside their status, which is what Snakemake knows of them
+        files = {name: Path(scan[name]) for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
+    else:
+        files = {name: path for name in ("mask", "confounds") if (path := job.input.get(name))}
+        files = {"bold": job.input.bold, **files}
 
     def work() -> None:
-        atlases = [job.atlas(name) for name in job.config.atlas_places]
+        atlases = [job.atlas(name) for name in config.atlas_places]
         outcome.facts = {"atlases": {atlas.name: atlas.sha256 for atlas in atlases}}
-        if raw and layout.native:
-            results = _parcellate_native(job, scan, atlases, denoise)
-        else:
-            results = parcellate(
-                bold,
-                atlases,
-                mask=mask,
-                confounds=confounds,
-                denoise=denoise,
-                tr=None if pd.isna(scan.tr) else scan.tr,  # then the header's
-                threshold=job.config.parcellate.coverage,
-                signal=job.config.parcellate.signal,
-                space=job.config.preprocess.space,
-            )
-        write_parcellated(results, layout.series(scan.scan_id), scan_id=scan.scan_id)
+        facts: dict[str, Any] = {"denoise": denoise, "space": config.preprocess.space}
+        facts |= {"threshold": config.parcellate.coverage, "signal": config.parcellate.signal}
+        facts["tr"] = None if pd.isna(scan.tr) else scan.tr  # then the header's
+        if native:
+            from bolt.series.native_space import parcellate_native
 
-    read = [Path(scan.bold) if layout.native else bold, mask, confounds]
-    outcome = job.outcome(layout.series_status(scan.scan_id), [path for path in read if path is not None])
-    if raw:
-        outcome.depends_on(layout.functional_status(scan.scan_id))
-    elif job.dataset.downloaded:
-        outcome.depends_on(job.download_status(scan.scan_id))
-    outcome.empty = [layout.series_file(scan.scan_id, atlas) for atlas in job.config.atlas_places]
+            facts["slice_timing"] = config.preprocess.slice_timing == "auto"
+            results = parcellate_native(files["bold"], atlases, _transforms(job, scan, files["mask"].parent), **facts)
+        else:
+            facts |= {name: path for name, path in files.items() if name != "bold"}
+            results = parcellate(files["bold"], atlases, **facts)
+        write_parcellated(results, job.output.status.parent, scan_id=scan.scan_id)
+
+    outcome = job.outcome(list(files.values()), upstream=job.input.get("status"))
     outcome.run(work)
 
 
-def _parcellate_native(job: Job, scan: pd.Series, atlases: list[Atlas], denoise: Denoise) -> dict[str, Any]:
-    """Average a raw scan in its own voxels, to which the atlases are carried."""
+def _transforms(job: Job, scan: pd.Series, folder: Path) -> Transforms:
+    """Return what carries atlases to a raw scan's own voxels; `folder` has what was made of the scan."""
     from bolt.config.derivatives import anatomical_names
     from bolt.config.layout import folder_of, prefix_of
     from bolt.preprocess.functional.workflow import functional_names
-    from bolt.series.native_space import Transforms, parcellate_native
+    from bolt.series.native_space import Transforms
 
-    layout, settings, anatomical = job.layout, job.config.preprocess, folder_of(scan.t1w)
-    anat, func = layout.anatomical(anatomical), layout.functional(folder_of(scan.scan_id))
-    from_t1w = anatomical_names(prefix_of(anatomical), settings.space)
-    names = functional_names(scan.scan_id, settings.space, "native")
-    return parcellate_native(
-        Path(scan.bold),
-        atlases,
-        Transforms(
-            forward=anat / from_t1w["forward"],
-            inverse=anat / from_t1w["inverse"],
-            **{name: func / names[name] for name in ("bold_to_t1w", "motion", "mask", "confounds")},
-        ),
-        space=settings.space,
-        denoise=denoise,
-        tr=scan.tr,
-        threshold=job.config.parcellate.coverage,
-        signal=job.config.parcellate.signal,
-        slice_timing=settings.slice_timing == "auto",
+    space, anatomical = job.config.preprocess.space, folder_of(scan.t1w)
+    anat, from_t1w = job.layout.anatomical(anatomical), anatomical_names(prefix_of(anatomical), space)
+    names = functional_names(scan.scan_id, space, "native")
+    return Transforms(
+        forward=anat / from_t1w["forward"],
+        inverse=anat / from_t1w["inverse"],
+        **{name: folder / names[name] for name in ("bold_to_t1w", "motion", "mask", "confounds")},
     )
 
 
-@stage(
-    "Gather the quality of all scans, and exclude those beyond the cut-offs.",
-    code=("bolt.cohort.quality",),
-    settings=lambda study: study.config.quality,
-    jobs=lambda plan: int(plan.judged),
-    memory_mb=2000,
-)
+@stage(settings=lambda study: study.config.quality, jobs=lambda plan: int(plan.judged))
 def quality(job: Job) -> None:
     """Judge every scan by the configured cut-offs."""
     from bolt.cohort.quality import gather_quality
@@ -263,13 +204,7 @@ def _pages_settings(study: Study) -> list[Any]:
     return [study.config.parcellate.coverage, templates()]
 
 
-@stage(
-    "Write the page of image quality, and one per subject.",
-    code=("bolt.report.pages.quality", "bolt.report.pages.subjects", "bolt.preprocess.sidecars"),
-    settings=_pages_settings,
-    jobs=lambda plan: int(plan.judged and plan.whole),
-    memory_mb=2000,
-)
+@stage(settings=_pages_settings, jobs=lambda plan: int(plan.judged and plan.whole))
 def quality_pages(job: Job) -> None:
     """Write the pages that show the quality of images."""
     from bolt.preprocess.sidecars import write_bidsignore

@@ -12,12 +12,12 @@ from bolt.explain.trust.permuted import permuted_labels, train_permuted, write_p
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status
 from bolt.training.loop import Fit
-from bolt.training.runner import train_fold
+from bolt.training.trainers import train_fold
 from tests.caches import dataset, pack, scan_table, split
 
 
 def test_labels_move_between_units_of_a_role_and_test_scans_keep_theirs():
-    """Two scans a subject: which units there are, tests/folds/test_label_permutation.py asks."""
+    """Two scans a subject: which units there are, tests/folds/test_splits.py asks."""
     labels, roles = ("a" * 10 + "ab" * 20 + "b" * 6), ["validation"] * 10 + ["train"] * 40 + ["test"] * 6
     subject = np.repeat([f"{i:03d}" for i in range(len(labels))], 2)
     table = pd.DataFrame({"subject": subject, "group": subject, "role": np.repeat(roles, 2)})

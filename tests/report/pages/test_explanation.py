@@ -8,11 +8,11 @@ from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS
 from bolt.explain.trust.similarity import SANITY_COLUMNS
 from bolt.io.files import write_table
 from bolt.report.pages import explanation
-from bolt.report.sections.trust import faithfulness_blocks, sanity_blocks
-from bolt.report.sections.verdicts import NOT_TESTED
+from bolt.report.pages.trust import faithfulness_blocks, sanity_blocks
+from bolt.report.pages.verdicts import NOT_TESTED
+from tests.report.pages.test_moments import landmarks
+from tests.report.pages.test_trust import checked, tables
 from tests.report.results import first_run, settings, words_only
-from tests.report.sections.explanation.test_moments import landmarks
-from tests.report.sections.explanation.test_trust import checked, tables
 
 TRUST = ("are randomised?", "are permuted?", "are removed?", "put back?")
 """Ends of the questions that these files answer."""
@@ -34,9 +34,11 @@ def test_files_of_parts_that_were_switched_off_are_ignored(tmp_path, monkeypatch
         explain = study.config.explain.model_copy(update={"sanity": sanity, "faithfulness": faithfulness})
         changed = Study(study.config.model_copy(update={"explain": explain}), study.dataset)
         story = explanation.story_of(changed, first_run(changed))
-        assert story is not None and len(story.verdicts) >= len(TRUST)
-        tested = [v.question for v in story.verdicts if v.state != NOT_TESTED]
-        return [c.title for c in story.chapters["page"]], [end for end in TRUST if any(q.endswith(end) for q in tested)]
+        assert story is not None and len(story["verdicts"]) >= len(TRUST)
+        tested = [v.question for v in story["verdicts"] if v.state != NOT_TESTED]
+        return [c.title for c in story["chapters"]["page"]], [
+            end for end in TRUST if any(q.endswith(end) for q in tested)
+        ]
 
     assert shown(Sanity(), Faithfulness()) == (["sanity", "faithfulness"], list(TRUST))
     assert shown(Sanity(draws=0, permuted=False), Faithfulness()) == (["faithfulness"], list(TRUST[2:]))

@@ -13,8 +13,7 @@ from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import write_json, write_status, write_table
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.figures.strips import coverage_strip, outlying, strip
-from bolt.report.pages.quality import Rater, write_quality
+from bolt.report.pages.quality import Rater, coverage_strip, outlying, strip, write_quality
 from bolt.report.pages.subjects import write_some_subjects, write_subjects
 
 T1W = {"template_mask_dice": 0.97, "template_correlation": 0.8, "template_shift_margin": 3.1}

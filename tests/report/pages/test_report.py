@@ -13,9 +13,9 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table, write_text, write_yaml
 from bolt.report.html import PAGES
+from bolt.report.pages.cohort import with_lengths, with_motion
 from bolt.report.pages.explanation import write_explanation
 from bolt.report.pages.report import write_report
-from bolt.report.sections.cohort import with_lengths, with_motion
 from tests.report.before import as_before, words_on
 from tests.report.results import ATLAS, make_results, make_scans, settings, words_only
 

@@ -12,9 +12,9 @@ from bolt.evaluate.metrics import read_predictions
 from bolt.explain.weights import read_importance
 from bolt.io.files import read_table, write_text
 from bolt.report.pages.explanation import write_explanation
+from bolt.report.pages.performance import gathered
 from bolt.report.pages.report import write_report
 from bolt.report.pages.subjects import courses, predictions_of, write_subjects
-from bolt.report.sections.performance import gathered
 from tests.report.results import ATLAS, first_run, make_results, words_only
 
 

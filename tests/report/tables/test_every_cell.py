@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 
 from bolt.config import Model
-from bolt.evaluate.classes import METRICS
+from bolt.evaluate.scores import METRICS
 from bolt.io.files import write_json, write_table
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.tables import explanation, numbers, readable
+from bolt.report import numbers
+from bolt.report.tables import explanation, readable
 from bolt.report.tables.readable import baseline_warning, sees_brain, sees_covariates_only, standing
 
 OVER_CHANCE = ("balanced_accuracy", "brier", "log_loss")
@@ -175,6 +176,7 @@ def stability():
     ]  # fmt: skip
     yield explanation.stability_table(pd.DataFrame(regions + halves + importance))
     yield explanation.stability_table(pd.DataFrame(regions))
+    yield explanation.stability_table(pd.DataFrame(importance).assign(same_class=0.0))
 
 
 def sanity():

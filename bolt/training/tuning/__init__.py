@@ -1,1 +1,0 @@
-"""Hyper-parameter search on the training and validation scans of a fold."""
