@@ -1,6 +1,6 @@
 # make install   make a virtual environment (.venv) of the locked packages
 # make demo      install, then run the whole workflow on the phantom; ends with the path of the report
-# make test      install what tests need too, then run lint and the tests (two cores: four minutes on an Intel Xeon with AVX-512, seven on an AMD EPYC without)
+# make test      install what tests need too, then run lint and the tests (two cores: four minutes on an Intel Xeon with AVX-512, six on an AMD EPYC without)
 # make lint      … then check style, types, spelling, and that imports between rooms only go down
 # make docs      … then build the documentation site; any warning is an error
 # make coverage  … then run the tests and print the share of statements that they reach
