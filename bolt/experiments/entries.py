@@ -223,8 +223,8 @@ def trained_models(
 
 def searched_model(name: str, config: Config) -> Path | None:
     """Return the file with the values chosen for all datasets, if experiments use it (`search: use`)."""
-    file = Layout(config).shared_choice(Path(name).stem)
-    return file if config.search.use and file.is_file() else None
+    file = Layout(config).shared_choice(Path(name).stem) if config.search.use else None
+    return file if file and file.is_file() else None
 
 
 def _base(name: str, where: str, config: Config) -> Model:
