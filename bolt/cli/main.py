@@ -18,6 +18,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ def _named(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
+@cache
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands and stages."""
     parser = argparse.ArgumentParser(

@@ -9,6 +9,7 @@ key is an error that names the nearest known one.
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -305,6 +306,10 @@ def known(kind: str) -> list[str]:
 
 def _load(kind: str, name: str) -> Keys:
     """Read `config/<folder>/<name>.yaml`, or the YAML file at the path `name`."""
+    return _read(kind, name) if name.endswith((".yaml", ".yml")) else _read_once(kind, name)
+
+
+def _read(kind: str, name: str) -> Keys:
     folder, keys = KINDS[kind]
     path = Path(name) if name.endswith((".yaml", ".yml")) else ROOT / "config" / folder / f"{name}.yaml"
     if not path.is_file():
@@ -313,6 +318,9 @@ def _load(kind: str, name: str) -> Keys:
             hint=f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file",
         )
     return parse(keys, {"name": path.stem, **read_yaml(path)}, path)
+
+
+_read_once = cache(_read)  # every start asks for a model's file once a row of an experiment
 
 
 def schemas() -> dict[str, dict[str, Any]]:
