@@ -30,6 +30,7 @@ def test_extras_are_those_of_the_project():
     assert set(EXTRAS) <= set(listed) and f"[{','.join(sorted(set(EXTRAS) - {'hub'}))}]" in listed["all"][0]
 
 
+@pytest.mark.slow
 def test_what_predicts_and_trains_in_python_needs_no_extra():
     """Nor does reading series, and the command line."""
     blocked = [module for found in EXTRAS.values() for module in found]
