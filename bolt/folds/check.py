@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,22 +33,29 @@ SAME = 0.999
 """Correlation of two z-scored series from which they are one recording, however it was rounded."""
 BLOCK = 256
 """Scans that are compared with all before them at a time."""
-SAMPLED = 4000
+SAMPLED = 500
 """Values of a series that are compared."""
 
 
 def series_contents(cache: SeriesCache) -> pd.Series:
     """Name the content of each scan's series, indexed by scan, as `name_contents` does."""
-    return name_contents({str(scan): cache.series(i) for i, scan in enumerate(cache.index["scan_id"])})
+
+    def series() -> Iterator[tuple[str, np.ndarray]]:
+        for i, scan in enumerate(cache.index.itertuples()):
+            if i % BLOCK == 0:
+                array = cache.array()  # another map: what was read through the last does not stay in memory
+            yield str(scan.scan_id), array[scan.offset : scan.offset + scan.length]
+
+    return name_contents(series())
 
 
-def name_contents(series: Mapping[str, np.ndarray]) -> pd.Series:
+def name_contents(series: Iterable[tuple[str, np.ndarray]]) -> pd.Series:
     """Name the content of series by the first scan with the same.
 
     Parameters
     ----------
-    series : mapping
-        Scan to its z-scored (T, R) series. Constant ones are left out.
+    series : iterable
+        Scans, each with its z-scored (T, R) series. Constant ones are left out.
 
     Returns
     -------
@@ -56,7 +63,7 @@ def name_contents(series: Mapping[str, np.ndarray]) -> pd.Series:
         Scan to the first scan whose series correlates with it above `SAME`: copies may have been rounded.
     """
     by_shape: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
-    for scan, values in series.items():
+    for scan, values in series:
         places = np.random.default_rng(0).integers(values.size, size=min(SAMPLED, values.size))
         sample = values.ravel()[places].astype(np.float64)
         sample -= sample.mean()
@@ -94,12 +101,14 @@ def file_contents(scans: pd.DataFrame) -> pd.Series:
     """
     files = {str(scan): Path(str(path)) for scan, path in zip(scans["scan_id"], scans["bold"], strict=True)}
     files = {scan: path for scan, path in files.items() if os.path.isfile(path)}
-    series: dict[str, np.ndarray] = {}
-    for scan, path in files.items():
-        if series_suffix(path) in SUFFIXES:
-            with suppress(DataError):  # compared by its bytes
-                series[scan] = zscore(read_series(path))
-    contents = name_contents(series)
+
+    def series() -> Iterator[tuple[str, np.ndarray]]:
+        for scan, path in files.items():
+            if series_suffix(path) in SUFFIXES:
+                with suppress(DataError):  # compared by its bytes
+                    yield scan, zscore(read_series(path))
+
+    contents = name_contents(series())
     hashes = {scan: content_hash(path) for scan, path in files.items() if scan not in contents}
     return pd.concat([contents, pd.Series(hashes, dtype=object)])
 

@@ -227,7 +227,7 @@ def known_scans(members: Sequence[Member], place: RunPlace | None, cache: Series
     people["group"] = people["group"].fillna(people["subject"])
     series = {f"0{scan}": cohort.series(i) for i, scan in enumerate(people.index)}
     series |= {f"1{i}": cache.series(i) for i in range(len(cache))}
-    same = name_contents(series)  # the first with the same content, so that of the cohort
+    same = name_contents(series.items())  # the first with the same content, so that of the cohort
     families: dict[str, set[str]] = {}  # of the cohort, by each of their names
     for person in people.itertuples():
         for name in (person.subject, person.group):

@@ -226,7 +226,7 @@ def check_leaks(
     kinds = ["scan_id"] + ["group"] * (groups is not None) + ["site"] * (sites is not None)
     contents = {}
     if series is not None:
-        contents["series"] = name_contents(dict(zip(scans["scan_id"], as_series(series)[0], strict=True)))
+        contents["series"] = name_contents(zip(scans["scan_id"], as_series(series)[0], strict=True))
     leaks = find_leaks(table, scans, kinds, contents)
     if leaks:
         raise LeakError("; ".join(map(str, leaks)), hint=HINT)
