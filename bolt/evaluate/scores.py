@@ -194,8 +194,8 @@ def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str
     }
     if "temperature" in predictions and predictions["temperature"].notna().all():
         summary["calibrated"] = after_temperature(predictions, classes)
-    if len(classes) == 2 and (counts > 0).all():
-        summary["roc"] = _mean_roc(truth, probability[:, 1], model_of(predictions))
+    if len(classes) == 2 and (roc := _mean_roc(truth, probability[:, 1], model_of(predictions))):
+        summary["roc"] = roc
     return summary
 
 

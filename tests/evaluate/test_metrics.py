@@ -96,9 +96,9 @@ def test_unknown_label_and_lost_probability_are_refused():
 
 def test_one_class_has_no_auc_and_says_so(tmp_path):
     write_fold(tmp_path, 0, predictions(["patient", "patient"], [0.9, 0.2]))
-    table, _ = summarise(tmp_path, [0], CLASSES)
+    table, tests = summarise(tmp_path, [0], CLASSES)
     assert np.isnan(table.loc[0, "auc"]) and "control" in table.loc[0, "note"]
-    assert table.loc[0, "accuracy"] == 0.5
+    assert table.loc[0, "accuracy"] == 0.5 and "roc" not in pooled(tests, CLASSES, draws=10)
 
 
 def test_a_missing_and_a_failed_fold_are_listed_not_averaged(tmp_path):
@@ -330,6 +330,9 @@ def test_intervals_over_folds_are_of_the_mean_of_folds_and_seeds():
     assert np.mean(widths) == pytest.approx(2 * 1.96 * 3 * np.sqrt((1 - 2 / np.pi) / 90), rel=0.2)
     one = numbers()
     assert intervals(one, None, over_folds=True) == intervals(one, None, over_folds=False)
+    one = numbers(8)  # r is −1 in four seeds and 1 in the last; of four that are drawn, P(3 are the last) is 0.026
+    five = pd.concat([one.assign(seed=s, predicted=one["label"] * (-1 if s < 4 else 1)) for s in range(5)])
+    assert intervals(five, None, over_folds=True)["r"] == pytest.approx((-1, (3 - 1) / 4))
 
 
 def test_files_of_a_run_of_numbers(tmp_path):
