@@ -52,7 +52,7 @@ def test_names_that_are_no_target(names, words):
     ("keys", "words"),
     [
         ({"reference": "Bolt", "rows": [{"model": "bolt"}]}, "'mine'.*no row is named 'Bolt'. Rows: 'BolT'"),
-        ({"rows": [{"model": "bolt", "paper": {"model": "BolT"}}]}, "no table 'mine'"),
+        ({"rows": [{"model": "bolt", "paper": {"model": "BolT"}}]}, "no table 'mine'.*of its tables: ablation, "),
         (
             {"name": "comparison", "rows": [{"model": "bolt", "paper": {"modle": "BolT"}}]},
             "row 'BolT', paper: .* no column 'modle'",

@@ -15,7 +15,7 @@ TINY = {"hidden": 8, "n_blocks": 1, "n_heads": 1, "head_dim": 8}
 
 
 def measured(rows: dict[str, Model], lengths: list[int], n_rois: int = 4) -> pd.DataFrame:
-    return measure(list(rows.items()), "tiny", n_rois, lengths, tr=2.0, repeats=1, device="cpu")
+    return measure(list(rows.items()), "tiny", n_rois, lengths, tr=3.0, repeats=1, device="cpu")
 
 
 def test_a_recurrent_layer_is_counted_step_by_step():
@@ -57,6 +57,15 @@ def test_a_first_look_keeps_two_lengths_and_exponents_are_fitted_over_them():
 def test_lengths_that_cannot_be_measured_are_refused(lengths):
     with pytest.raises(ValueError, match="lengths"):
         Complexity(lengths=lengths)
+
+
+def test_a_model_of_the_scans_length_and_repetition_time_that_does_not_fit_in_memory_is_a_note(monkeypatch):
+    def full(*_, **settings):
+        assert settings == {"crop": 20, "tr": 3.0}
+        raise torch.OutOfMemoryError("of 80 GB")
+
+    monkeypatch.setattr("bolt.experiments.complexity.create_model", full)
+    assert measured({"gc_lstm": Model(name="gc_lstm", model="gc_lstm")}, [20])["note"].tolist() == ["out of memory"]
 
 
 def test_memory_is_what_lives_at_one_time():

@@ -39,12 +39,13 @@ def test_every_window_size_of_the_paper_has_its_row():
 
 
 def test_equal_models_are_one_run():
-    config = configured()
+    config = configured(seeds=[1, 0])
     whole = entries(config, load_experiment("ablation"))[-1]
     window = next(e for e in entries(config, load_experiment("window_size")) if e.paper == {"window_size": "20"})
     bolt = next(e for e in entries(config, load_experiment("comparison")) if e.row == "BolT")
     assert whole.folders == window.folders == bolt.folders
-    assert whole.folders == [Study.of(config).layout.run("cc200", whole.model, 0).folder]
+    runs = [Study.of(config).layout.run("cc200", whole.model, seed) for seed in (1, 0)]
+    assert (whole.folders, whole.explanations) == ([r.folder for r in runs], [r.explanation for r in runs])
     windows = [e for e in entries(config, load_experiment("windows_only")) if e.line == "windows only"]
     assert entries(config, load_experiment("ablation"))[3].folders == windows[1].folders
     assert whole.model.run_name in experiment_models(config)
@@ -99,6 +100,14 @@ def test_a_first_look_bounds_the_epochs_of_torch_models():
     assert cheap["BolT"].training.epochs == 2
     assert cheap["BolT"].run_name != whole["BolT"].run_name  # its runs are never taken for real ones
     assert cheap["SVM"].run_name == whole["SVM"].run_name
+
+
+def test_a_first_look_bounds_the_epochs_of_members(tmp_path):
+    mine, members = experiment(tmp_path, rows=[{"model": "bolt_hybrid"}]), load_model("bolt_hybrid").members
+    [(_, short)], [(_, whole)] = (rows_of(mine, configured(quick={"epochs": n})) for n in (2, 1000))
+    assert [member.training.epochs for member in short.members[:3]] == [2, 2, 2]
+    assert short.members[3:] == members[3:]
+    assert [m.training.epochs for m in whole.members] == [m.training.epochs for m in members]
 
 
 def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
@@ -184,12 +193,13 @@ def test_a_run_of_two_experiments_begins_neither(tmp_path):
 def test_an_old_configuration_of_another_dataset_is_passed_over(tmp_path, caplog):
     mine, results = experiment(tmp_path, rows=[{"model": "svm"}]), tmp_path / "results"
     begun(results, "hcp_rest", svm())
-    (results / "old").mkdir()
-    write_yaml(results / "old" / "config.yaml", {"dataset": "abide1", "experimnts": []})
+    for name, keys in {"earlier": {"dataset": "abide1", "experimnts": []}, "gone": {"dataset": "gone.yaml"}}.items():
+        (results / name).mkdir()
+        write_yaml(results / name / "config.yaml", keys)
     assert {entry.dataset for entry in all_entries(mine, results, "hcp_rest")} == {"hcp_rest"}
-    assert "dataset 'old' is excluded" in caplog.text
+    assert "dataset 'earlier' is excluded: " in caplog.text and "dataset 'gone' is excluded from 'mine'" in caplog.text
     with pytest.raises(ConfigError, match="unknown key 'experimnts'"):
-        all_entries(mine, results, "old")
+        all_entries(mine, results, "earlier")
 
 
 def test_a_table_of_nothing_is_an_error(tmp_path):

@@ -17,6 +17,8 @@ from bolt.explain.tasks import BLOCK_COLUMNS, TASK_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_json, write_table
 from bolt.report.figures.style import TWO
+from tests.evaluate.test_paired import made_up
+from tests.experiments.test_results import write_run
 from tests.report.figures.test_plots import has_colour
 from tests.report.pages.test_moments import TR, block, curve
 from tests.report.results import words_only
@@ -103,6 +105,8 @@ def test_tasks_have_the_papers_panels(tmp_path):
     found, studies = explained(tmp_path, "task_timing", "hcp_task")
     tasks = ["EMOTION", "GAMBLING", "LANGUAGE", "MOTOR", "RELATIONAL", "SOCIAL", "WM"]
     make_tasks(found[0], studies["hcp_task"].layout.cache(ATLAS), tasks, masked="WM")
+    tested = made_up(1.0, 0)
+    write_run(found[0].folders[0].parent, tested[tested["fold"] < 3])
     write_task_timing(load_experiment("task_timing"), found, studies, tmp_path)
     (first,), (second,) = (list(tmp_path.glob(f"task_timing_hcp_task_*_{part}.svg")) for part in "ab")
     panels = re.findall(r">([A-Z]{2,}) \(7 scans\)<", first.read_text())
@@ -110,6 +114,7 @@ def test_tasks_have_the_papers_panels(tmp_path):
     assert "ROI series × importance" in second.read_text()
     text = (tmp_path / "task_timing.md").read_text()
     assert f"]({first.with_suffix('.png').name})" in text and "Figure 3 of the paper" in text and "(b) WM" in text
+    assert "3 of 10 folds, 36 of 120 scans tested." in text
     assert len(read_table(tmp_path / "task_timing.tsv")) == 7 * 40
 
 

@@ -21,11 +21,11 @@ PAPER = ["ablation", "brain_maps", "comparison", "complexity", "landmarks", "tas
 EXTRAS = ["baselines", "learning_curve", "spectra", "tuned", "tuned_learning_curve", "windows_only"]
 
 
-def filled(name, *datasets):
+def filled(name, *datasets, **keys):
     """Rows of datasets on both atlases, of which each has another number; the last row of each table is the best."""
     found = []
     for dataset in datasets:
-        found += entries(Config(dataset=dataset), load_experiment(name))
+        found += entries(Config(dataset=dataset, **keys), load_experiment(name))
     rows = [
         {"dataset": e.dataset, "atlas": e.atlas, "row": e.row, "metric": m, "mean": (100 + i) / 1000 + k / 10}
         for i, e in enumerate(found)
@@ -35,8 +35,8 @@ def filled(name, *datasets):
     return found, table.reindex(columns=list(RESULT_COLUMNS))
 
 
-def layout(name, *datasets):
-    found, table = filled(name, *datasets)
+def layout(name, *datasets, **keys):
+    found, table = filled(name, *datasets, **keys)
     return as_in_paper(load_experiment(name), found, table)
 
 
@@ -44,6 +44,7 @@ def test_tables_have_the_papers_rows_columns_marks_and_daggers():
     """As in the paper, also where a row lacks folds; two datasets that are the same of the paper keep their names."""
     [copies, _] = layout("comparison", "abide1", "abide1_images")
     assert {name.split(":")[0] for name in list(copies.frame)[1:]} == {"ABIDE-I (abide1)", "ABIDE-I (abide1_images)"}
+    assert layout("comparison", "abide1", atlases=["cc200"])[0].title.endswith(": cc200 atlas")
     sheets = {name: layout(name, "hcp_rest") for name in ("ablation", "window_size")}
     sheets["comparison"] = layout("comparison", "abide1", "hcp_task", "hcp_rest")
     found, table = filled("window_size", "hcp_rest")

@@ -179,6 +179,7 @@ def test_sites_and_tests_of_entries(tmp_path: Path) -> None:
     found = [gather(row) for row in rows]
     table = sites(rows[0], found[0])
     assert set(table["site"]) == {"s0", "s1", "s2"} and table[table.metric == "accuracy"]["n_scans"].sum() == 120
+    assert (table["low"] < table["pooled"]).all() and (table["pooled"] <= table["high"]).all()
     tests = paired_tests(rows, found, "BolT")
     assert set(tests["row"]) == {"LSTM"} and set(tests["reference"]) == {"BolT"}
     assert paired_tests(rows, found, "unknown").empty

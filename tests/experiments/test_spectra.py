@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.signal import welch
 
 from bolt.config import Config, Spectra, load_experiment
 from bolt.config.layout import Layout
@@ -48,6 +49,16 @@ def test_a_rhythm_is_found_in_its_network_and_band():
     assert shares["a", "slow"] > 0.95 and shares["b", "fast"] > 0.95
     assert shares["all", "slow"] == pytest.approx(0.5, abs=0.02)
     assert np.allclose(bands.groupby(["scan_id", "network"])["share"].sum(), 1)
+
+
+def test_between_its_bins_a_spectrum_is_interpolated():
+    """Up to the Nyquist frequency of 0.111 Hz, beside a rhythm of 0.1 Hz."""
+    settings = Spectra(bands={"all": [0.01, 0.5]})
+    spectra, _ = spectra_of(cache := Cache(trs=(4.5,), n=1), settings)
+    found = spectra[spectra["network"] == "all"]
+    segment = round(settings.segment_seconds / 4.5)
+    powers = [np.interp(found["frequency"], *welch(roi, 1 / 4.5, nperseg=segment)) for roi in cache.series(0).T[:4]]
+    assert found["density"].to_numpy() == pytest.approx(np.mean([p / p.sum() / 0.0025 for p in powers], axis=0))
 
 
 def test_slow_scans_bound_the_bands():

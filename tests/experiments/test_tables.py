@@ -249,7 +249,8 @@ def performances():
     table.loc[table["row"] == "none", "note"] = "W = 200 is longer than the crop"
     table.loc[table["row"] == "BolT", ["note", "missing_folds"]] = ["stopped", "1"]
     yield performance("Notes in the order of the rows", table.iloc[::-1], entries(), "")
-    table = results().iloc[:3].assign(metric=["r", "r2", "mae"], paper_mean=None)
+    table = pd.concat([results()[:3], results()[7:10]]).assign(metric=["r", "r2", "mae"] * 2, paper_mean=None)
+    table.loc[table["metric"] == "mae", "mean"] = [12.04, 12.01]  # a tie after rounding
     yield performance("Numbers, without values of the paper", table, entries(), "BolT")
     one = results().query("row in ['BolT', 'LSTM']").assign(paper_mean=None)
     several = one.assign(sd_seeds=one["sd"] / 10).where(one["row"] == "BolT", one)

@@ -305,6 +305,7 @@ def test_numbers():
     shown = {3.0: "3", 0.12345: "0.123", 1234.5: "1234", np.nan: "–", None: "–", 104: "104"}
     assert {value: numbers.number(value) for value in shown} == shown
     assert numbers.percent(0.8333) == "83.3" and numbers.percent(None) == "–"
+    assert numbers.joined({"a": "x", "b": "x", "c": ""}) == ["a; b: x"]
 
 
 def test_a_run_that_was_not_evaluated_has_no_numbers(tmp_path):
