@@ -120,9 +120,10 @@ def run_cohort(n: int, folder: Path, keep: bool) -> list[dict[str, Any]]:
 
 
 def with_slopes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the table of `COLUMNS`, sorted by stage; the smallest cohort is taken as the start-up."""
-    table = pd.DataFrame(rows).sort_values("scans", kind="stable")
-    table["stage"] = pd.Categorical(table["stage"], STAGES)
+    """Return the table of `COLUMNS`, sorted by stage, in the order of their first rows; the smallest cohort is taken as the start-up."""
+    table = pd.DataFrame(rows)
+    table["stage"] = pd.Categorical(table["stage"], table["stage"].unique())
+    table = table.sort_values("scans", kind="stable")
     table = table.sort_values("stage", kind="stable", ignore_index=True).astype({"stage": str})
     table["slope"] = np.nan
     for _, part in table.groupby("stage"):
@@ -152,11 +153,11 @@ def draw(table: pd.DataFrame, out: Path) -> None:
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 
-def about(arguments: Sequence[str]) -> dict[str, Any]:
+def about(script: str, arguments: Sequence[str]) -> dict[str, Any]:
     """Return machine, versions and command, for the file beside the table."""
     return {
         "date": date.today().isoformat(),
-        "command": " ".join(["python -m benchmarks.scale", *arguments]),
+        "command": " ".join([f"python -m benchmarks.{script}", *arguments]),
         "machine": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
@@ -176,7 +177,7 @@ def main() -> None:
     print(table.to_string())
     if options.out:
         write_table(table, options.out, COLUMNS)
-        write_json(about(sys.argv[1:]), options.out.with_name(f"{options.out.stem}_run.json"))
+        write_json(about("scale", sys.argv[1:]), options.out.with_name(f"{options.out.stem}_run.json"))
         draw(table, options.out.with_suffix(".png"))
 
 
