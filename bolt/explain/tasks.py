@@ -117,11 +117,11 @@ def write_tasks(
             if (mask & present).any():
                 by_position = {"ratio_untrained": alignment(untrained, mask)["ratio"]}
                 aligned.append({**course.name, "trial_type": kind, **alignment(course.weights, mask), **by_position})
-    table = pd.DataFrame(aligned, columns=[c for c in ALIGNMENT_COLUMNS if c != "p_holm"])
+    table = pd.DataFrame(aligned, columns=list(ALIGNMENT_COLUMNS))
     table["p_holm"] = table.groupby(list(COURSE), sort=False)["p"].transform(holm)
     for path in (out / "tasks_series.npy", out / "tasks_series.json"):  # of an earlier call
         path.unlink(missing_ok=True)
-    write_table(table[list(ALIGNMENT_COLUMNS)], out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
+    write_table(table, out / "tasks_alignment.tsv", ALIGNMENT_COLUMNS)
     write_table(_joined(blocks, BLOCK_COLUMNS), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
     write_table(_joined(map(curve_table, courses), TASK_COLUMNS), out / "tasks.tsv", TASK_COLUMNS)
     _write_masked(cache, courses, out, settings, volumes_of)

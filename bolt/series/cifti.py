@@ -67,8 +67,6 @@ def parcellate_greyordinates(
     """
     from nibabel.cifti2 import BrainModelAxis, SeriesAxis
 
-    if not str(image).endswith(DTSERIES):
-        raise DataError("not a dense series", where=image, hint=f"Give a file that ends in {DTSERIES}")
     cifti = load_cifti(image)
     (time, series_axis), (_, brain) = axes(cifti, SeriesAxis, BrainModelAxis)
     seconds = require_tr(repetition_time(series_axis, image) if tr is None else tr, image)

@@ -187,7 +187,7 @@ def explain_predictions(pack: Pack, scans: NewScans, table: pd.DataFrame, option
     for i, row in enumerate(scans.cache.index.itertuples()):
         if row.scan_id in predicted.index:
             series = scans.cache.series(i)
-            tr = float(row.tr) if row.tr is not None and row.tr == row.tr else None
+            tr = None if np.isnan(row.tr) else float(row.tr)
             space = pack.about.get("series", {}).get("space")
             scan = GivenScan(str(row.scan_id), series, np.arange(len(series)), tr, space)
             scan.notes += filter(None, [predicted.at[row.scan_id, "flags"]])
