@@ -1,6 +1,7 @@
 """Which connections predictions follow."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 
@@ -105,6 +106,12 @@ def test_scans_of_a_person_with_one_label_are_averaged_first(tmp_path):
         write_predictions(read_table(file, text=TEXT).assign(subject=pairs, group=pairs, label="control"), file)
     write_connections(cache, tmp_path, [0, 1], CLASSES, tmp_path)
     assert read_table(tmp_path / "connections.tsv")["n"].eq(32).all()
+    averaged = np.load(tmp_path / "connections.npy")
+    for file in tmp_path.glob("fold-*/predictions.tsv"):  # the mean of a person whose scans are there twice is the same
+        table = read_table(file, text=TEXT)
+        write_predictions(pd.concat([table, table[table["subject"] == "3"]]), file)
+    write_connections(cache, tmp_path, [0, 1], CLASSES, tmp_path)
+    np.testing.assert_allclose(np.load(tmp_path / "connections.npy"), averaged, atol=1e-6)
 
 
 def test_constant_connections_follow_nothing(tmp_path):

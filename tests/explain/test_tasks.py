@@ -119,6 +119,7 @@ def test_tables_of_a_task(made, tmp_path):
     assert aligned.index.tolist() == ["block", "own", "4 to 8 s after a start or end"]
     assert aligned.loc["block", "ratio"] == pytest.approx((2 * 3 + 8) / 10 / mean)
     assert (aligned["p_holm"] >= aligned["p"]).all()
+    assert aligned["p_holm"].min() == pytest.approx(3 * aligned["p"].min())
     series, masked = np.load(out / "tasks_series.npy")
     assert np.isnan(series[:2]).all() and series[2].tolist() == [1.5] * 3
     np.testing.assert_allclose(masked[4], series[4])  # where importance is highest

@@ -5,14 +5,15 @@ import pandas as pd
 import pytest
 
 from bolt.datasets import COLUMNS
-from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table, write_json, write_status
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import read_json, read_table, sha256, write_json, write_status
 from bolt.series import cache as module
 from bolt.series.cache import SeriesCache, zscore
 from bolt.series.gather import build_cache
 from tests.caches import reseal
 
-ROIS = pd.DataFrame({"value": [7, 300, 4001], "name": ["a", "b", "c"], "network": ["N", None, "M"], "hemisphere": "L"})
+NAMES = ["07", "300", "4001"]  # text, as where an atlas has values alone
+ROIS = pd.DataFrame({"value": [7, 300, 4001], "name": NAMES, "network": ["1", None, "2"], "hemisphere": "L"})
 
 
 def numbers(n=5, r=3, seed=0):
@@ -67,7 +68,8 @@ def test_cache_holds_every_usable_scan(made):
     assert cache.index.label.tolist() == ["1"] * 3
     assert cache.index.length.tolist() == [10, 11, 13]
     assert cache.index.offset.tolist() == [0, 10, 21]
-    assert (len(cache), cache.n_rois, cache.rois.name.tolist()) == (3, 3, ["a", "b", "c"])
+    assert (len(cache), cache.n_rois, cache.rois.name.tolist()) == (3, 3, NAMES)
+    assert cache.rois.network.dropna().tolist() == ["1", "2"]
     for i, seed in enumerate((0, 1, 3)):
         assert isinstance(cache.series(i), np.memmap)
         np.testing.assert_array_equal(cache.series(i), zscore(numbers(10 + seed, seed=seed)))
@@ -125,11 +127,11 @@ def test_policies_drop_scans_with_uncovered_or_dead_rois(made):
     uncover(made, "002", 1, 0.0)
     uncover(made, "004", 1, 5.0)
     assert list(reasons(made(policy="drop-scan"))) == ["003", "005"]
-    assert reasons(made(policy="drop-dead-scan"))["002"] == "1 ROIs not covered or all zero: b"
+    assert reasons(made(policy="drop-dead-scan"))["002"] == "1 ROIs not covered or all zero: 300"
     assert kept(made) == ["001", "004"]
     uncover(made, "004", 1)
-    assert reasons(made(policy="drop-dead-scan"))["004"] == "1 ROIs not covered or all zero: b"
-    assert reasons(made(policy="drop-scan"))["004"] == "1 ROIs not covered: b"
+    assert reasons(made(policy="drop-dead-scan"))["004"] == "1 ROIs not covered or all zero: 300"
+    assert reasons(made(policy="drop-scan"))["004"] == "1 ROIs not covered: 300"
     assert kept(made) == ["001", "002"]
 
 
@@ -161,6 +163,15 @@ def test_series_made_with_other_settings_are_refused_unless_they_say_nothing(mad
         made(expected={"Atlas": "schaefer400"})
     made(expected={"Denoising": {"name": "none"}})
     assert SeriesCache(made.out).manifest["settings"] == {"Denoising": {"name": "none"}}
+
+
+def test_series_that_were_altered_after_they_were_made_stop_the_run(made):
+    file = made.series / "002/a.npy"
+    write_json({"outputs": {"a.npy": sha256(file)}}, file.with_name("provenance.json"))
+    made()
+    uncover(made, "002", 1)
+    with pytest.raises(ConfigError, match="002/a.npy: it is damaged, or was changed"):
+        made()
 
 
 def test_nothing_usable(made):

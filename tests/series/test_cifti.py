@@ -1,5 +1,7 @@
 """CIFTI files: parcellated series, and dense series averaged over labels."""
 
+from pathlib import Path
+
 import nibabel as nib
 import numpy as np
 import pandas as pd
@@ -170,6 +172,11 @@ def test_several_maps_unnamed_labels_and_other_files_are_refused(tmp_path, capsy
         save(atlas, np.stack([label_of(axis)] * len(maps)), maps, axis)
         assert parcellate(tmp_path, axis, greyordinates())[0] == 2 and message in capsys.readouterr().err
     scan = str(next(tmp_path.glob("*.dtseries.nii")))
+    for time, said in ((seconds(unit="HERTZ"), "series axis is in hertz"), (seconds(720), "looks like milliseconds")):
+        save(Path(scan), greyordinates(), time, axis)
+        assert main(["parcellate", scan, "--atlas", str(atlas), "--out", str(tmp_path / "a.npy")]) == 2
+        error = capsys.readouterr().err
+        assert Path(scan).name in error and said in error
     assert main(["parcellate", scan, "--atlas", "schaefer400", "--out", "a.npy"]) == 2
     assert "ends in .dlabel.nii" in capsys.readouterr().err
     with pytest.raises(DataError, match="greyordinates, not ROI series. Average them first"):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import nibabel as nib
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ import bolt
 from bolt.atlases.description import ATLASES
 from bolt.cli.main import main
 from bolt.explain.relevance import importance
+from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json, write_yaml
 from bolt.models.registry import create_model, with_covariates
 from bolt.series.cache import zscore
@@ -35,7 +37,7 @@ CLASSES = ["control", "patient"]
 
 
 def checkpoint(folder: Path, n_covariates: int = 0, **change: object) -> Path:
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     n_outputs = 1 if "classes" in change else 2
     model = create_model("bolt", 3, n_outputs, **with_covariates(HYPER, n_covariates))
     about = {"name": "tiny", "model": "bolt", "hyper": HYPER}
@@ -58,7 +60,8 @@ def run(*words: object) -> int:
 def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     folder, atlas, out = checkpoint(tmp_path / "fold-1"), write_own(tmp_path / "own"), tmp_path / "out"
     (tmp_path / "events.tsv").write_text("onset\tduration\ttrial_type\n4\t10\tgo\n")
-    write_json({"RepetitionTime": 2.0, "KeptVolumes": list(range(3, 43)), "Atlas": "own"}, scan.with_suffix(".json"))
+    about = {"RepetitionTime": 2.0, "KeptVolumes": list(range(3, 43)), "Atlas": "own", "Space": "native"}
+    write_json(about, scan.with_suffix(".json"))
     words = [folder, scan, "--atlas", atlas, "--events", tmp_path / "events.tsv"]
     assert run(*words, "--out", out) == 0
     found = read_json(out / "explanation.json")
@@ -79,6 +82,9 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     for value in VALUES:
         np.testing.assert_allclose(painted[labels == value], rois.loc[value, "contribution"], rtol=1e-5)
     assert (painted[labels == 0] == 0).all()
+    glass = plt.imread(out / "map.png")[:300]  # above the slices
+    redness = (glass[..., 0] - glass[..., 2]) * (1 if found["explained"] == CLASSES[0] else -1)
+    assert rois["contribution"].iloc[0] < 0 and redness.max() > 0.2 and redness.min() > -0.2  # against it
     page = (out / "index.html").read_text()
     assert all((out / place).is_file() for place in re.findall(r'(?:src|href)="([^"#]+)"', page))
     shown = ("events.png", found["explained"], f"{found['probability']:.2f}")
@@ -109,7 +115,7 @@ def test_contributions_are_those_of_the_landmarks_alone() -> None:
     model = create_model("bolt", 4, 3, **HYPER).eval()
     series = zscore(np.random.default_rng(1).standard_normal((30, 4)))
     series[:, 2] = 0
-    found = explain_models([model], series, position=2, n_landmarks=5)
+    found = explain_models([model], series.astype(float), position=2, n_landmarks=5)
     without = series.copy()
     without[found.landmarks] = 0
     logits = model(torch.from_numpy(np.stack([series, without]))).logits
@@ -142,8 +148,10 @@ def test_what_is_odd_is_said(tmp_path: Path, scan: Path, caplog: pytest.LogCaptu
     series = np.load(scan)
     series[:, 0], series[:, 1] = np.nan, 3
     np.save(tmp_path / "sub-01.npy", series)
-    assert run(folder, tmp_path / "sub-01.npy", "--no-standardize", "--out", tmp_path / "out") == 0
-    for said in ("1 of 3 ROIs are not covered", "1 of 3 ROIs are constant", "not z-scored"):
+    write_json({"Space": "MNIInfant"}, tmp_path / "sub-01.json")
+    words = ["--atlas", write_own(tmp_path / "own"), "--no-standardize", "--out", tmp_path / "out"]
+    assert run(folder, tmp_path / "sub-01.npy", *words) == 0
+    for said in ("No map: ", "1 of 3 ROIs are not covered", "1 of 3 ROIs are constant", "not z-scored"):
         assert said in caplog.text and said in (tmp_path / "out/index.html").read_text()
 
 
@@ -269,9 +277,9 @@ def test_the_atlas_is_that_of_the_results_which_hold_the_models(tmp_path):
     write_yaml({"dataset": "phantom", "atlases": [place]}, results / "config.yaml")
     run = RunPlace(results / "runs/dosenbach160/variant/model")
 
-    def found(place, *values):
+    def found(place, *values, given=None, labels=None):
         estimator = SimpleNamespace(members_=[SimpleNamespace(info={"rois": list(values)})])
-        return atlas_of(Pack(estimator, place=place), Path("model"), None, None)
+        return atlas_of(Pack(estimator, place=place), Path("model"), given, labels)
 
     atlas = found(run, 1, 8)
     assert (atlas.name, atlas.place) == ("dosenbach160", place)
@@ -279,3 +287,10 @@ def test_the_atlas_is_that_of_the_results_which_hold_the_models(tmp_path):
     assert found(run, 1, 999).labels is None  # an atlas that has changed: ROIs go by their values
     elsewhere = found(None, 1, 8)
     assert elsewhere.name == "" and elsewhere.labels is None
+    (tmp_path / "labels.tsv").write_text("value\tname\n1\tV1\n")
+    for given, labels, said in (
+        (place, None, "model: the model was trained on an ROI with the value 999"),
+        (None, tmp_path / "labels.tsv", "labels.tsv: columns missing: network, hemisphere"),
+    ):
+        with pytest.raises(DataError, match=said):
+            found(None, 1, 999, given=given, labels=labels)

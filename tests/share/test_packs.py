@@ -498,12 +498,13 @@ def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatc
     table = run_predict(run, [series], tmp_path / "out.tsv", tr=2.0, explain=tmp_path / "explained")
     assert table["subject"].tolist() == ["x1"] and (table["tr"] == 2).all()
 
-    def explained(model, name):
+    def explained(model, name, series=series):
         assert main(["explain", str(model), str(series), "--out", str(tmp_path / name)]) == 0
         return read_json(tmp_path / name / "explanation.json")
 
     predicted, of_run = read_json(tmp_path / "explained/x1/explanation.json"), explained(run, "run")
     assert table["n_models"].tolist() == [1] == [of_run["provenance"]["models"]]
+    assert predicted["tr"] == 2 and of_run["tr"] is None
     for found in (predicted, of_run):
         assert found["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
     assert of_run["landmarks"]["volume"] == predicted["landmarks"]["volume"] and of_run["tested"]["scans"] == 24
@@ -519,8 +520,10 @@ def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatc
     assert of_pack["log_odds"] == pytest.approx(of_saved["log_odds"]) == pytest.approx(of_copy["log_odds"])
     assert of_pack["provenance"]["models"] == 3 and of_pack["tested"] == of_run["tested"] and not of_saved["tested"]
 
-    folds = [explained(run / f"seed-0/fold-{fold}", f"fold-{fold}") for fold in range(3)]
-    assert sum("Every model was trained on this scan" in " ".join(found["notes"]) for found in folds) == 2
+    other = series.with_name("sub-p001_again.npy")
+    np.save(other, SERIES[1][::-1])
+    folds = [explained(run / f"seed-0/fold-{fold}", f"fold-{fold}", other) for fold in range(3)]
+    assert sum("Every model was trained on this subject" in " ".join(found["notes"]) for found in folds) == 2
 
 
 # ---- images, and series made of others: the workflow is asked for series like the model's ----

@@ -244,8 +244,11 @@ def test_what_is_fitted_in_parts_is_the_same(monkeypatch):
     random = np.random.default_rng(1)
     x, labels = random.standard_normal((40, 5)), random.integers(0, 3, (7, 40))
     together = regression_maps(x, labels, 3)
+    sizes, fit = [], stability._fit
+    monkeypatch.setattr(stability, "_fit", lambda *given: sizes.append(given[-1].shape[1]) or fit(*given))
     monkeypatch.setattr(stability, "TOGETHER", 40 * 3 * 2)
     np.testing.assert_allclose(regression_maps(x, labels, 3), together, rtol=1e-9, atol=1e-12)
+    assert sizes == [2, 2, 2, 1]
 
 
 def test_regions_without_signal_have_no_weight():

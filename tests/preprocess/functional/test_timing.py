@@ -166,4 +166,5 @@ def test_how_many_volumes_saturation_explains():
     assert timing.most_unsteady(1200, 0.72) == 10
     assert timing.most_unsteady(24, 2.0) == 4  # a fifth
     assert timing.most_unsteady(4, 2.0) == 0
+    assert timing.unsteady(np.array([900.0, 96, 104, 96, 104, 96, 104])) == 1  # the others are 8 or 0 from the median
     assert timing.unsteady(np.ones(20)) == 0  # a signal that never changes

@@ -181,13 +181,13 @@ def test_a_ghost_is_seen_and_its_absence_as_well():
     assert ghost_ratio(-clean, brain) is None  # no signal
 
 
-@pytest.mark.parametrize(("columns", "known"), [(9, False), (10, True)])
-def test_a_ghost_needs_a_hundred_voxels(columns, known):
+@pytest.mark.parametrize(("n", "columns", "known"), [(64, 9, False), (64, 10, True), (42, 10, True), (40, 10, False)])
+def test_a_ghost_and_the_rest_need_a_hundred_voxels_each(n, columns, known):
     """Along the first axis alone: the brain fills the second, so that nothing is left of its ghost."""
-    brain = np.zeros((64, 10, 1), bool)
-    brain[20:30, :columns] = True
+    brain = np.zeros((n, 10, 1), bool)
+    brain[3:13, :columns] = True  # with what is around it, and its ghost, 32 rows
     reference = 5 + 100.0 * brain
-    reference[52:62, :columns] += 20  # half the field of view away
+    reference[n // 2 + 3 : n // 2 + 13, :columns] += 20
     ghost = ghost_ratio(reference, brain)
     assert (ghost is not None and ghost == pytest.approx(20 / 105)) if known else ghost is None
 

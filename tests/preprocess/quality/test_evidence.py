@@ -36,6 +36,8 @@ def test_evidence_falls_with_the_distance(head, brain, tmp_path):
         images.write_matrix(matrix, tmp_path / "moved.mat")
         evidence.append(normalisation_evidence({**paths, "forward": tmp_path / "moved.mat"}, head.template, atlas))
     assert evidence[0]["template_correlation"] > 0.99 and evidence[0]["ventricle_dice"] > 0.95
+    grey = nib.load(paths["gm"]).get_fdata()
+    assert evidence[0]["gm_in_atlas"] == pytest.approx(grey[grey > 0.5].sum() / grey.sum(), rel=1e-3)
     for before, after in pairwise(evidence):
         assert all(after[name] < before[name] - 0.02 for name in before)
 
