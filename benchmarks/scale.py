@@ -120,7 +120,7 @@ def run_cohort(n: int, folder: Path, keep: bool) -> list[dict[str, Any]]:
 
 
 def with_slopes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the table of `COLUMNS`, sorted by stage, in the order of their first rows; the smallest cohort is taken as the start-up."""
+    """Return the table of `COLUMNS`, by stage; the smallest cohort is taken as the start-up."""
     table = pd.DataFrame(rows)
     table["stage"] = pd.Categorical(table["stage"], table["stage"].unique())
     table = table.sort_values("scans", kind="stable")

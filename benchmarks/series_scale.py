@@ -2,8 +2,8 @@
 
     BOLT_ATLAS_DIR=… python -m benchmarks.series_scale --folder /tmp/series --out benchmarks/series_scale.tsv
 
-Each cohort is noise of 200 ROIs × 100 volumes, one scan a subject, at ten sites, judged by a logistic regression on head
-motion in ten folds. Needs twice 80 kB a scan; what is measured is not measured again.
+Each cohort is noise of 200 ROIs × 100 volumes, one scan a subject, at ten sites, judged by a logistic regression on
+head motion in ten folds. Needs twice 80 kB a scan; what is measured is not measured again.
 """
 
 from __future__ import annotations
