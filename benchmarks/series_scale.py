@@ -23,7 +23,7 @@ from bolt.io.files import read_json, write_json, write_table, write_yaml
 
 SIZES = (40, 1000, 5000, 10_000, 40_000)
 """Scans; the smallest cohort stands for the start-up of each stage."""
-STEPS = {"dry run": ["--dry-run"], "index": ["index"], "cache": ["exclusions"], "folds": ["folds"], "report": ["all"]}
+STEPS = {"dry run": "", "index": "index", "cache": "exclusions", "folds": "folds", "report": "all"}
 """What is asked of Snakemake, one after another: each counts what the ones before have left, and Snakemake's start."""
 
 
@@ -55,8 +55,8 @@ def run_cohort(n: int, folder: Path) -> list[dict[str, Any]]:
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
         command += ["--configfile", "config.yaml"]
         rows = []
-        for step, words in STEPS.items():
-            measured = measure([*command, *words], study, folder / f"{n}.log")
+        for step, target in STEPS.items():
+            measured = measure([*command, *(["--", target] if target else ["--dry-run"])], study, folder / f"{n}.log")
             rows.append({"stage": step, "scans": n, **measured})
             print(rows[-1], flush=True)
         write_json(rows, done)
