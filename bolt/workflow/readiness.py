@@ -46,6 +46,12 @@ SOURCES = {
 DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Devices of a GPU's driver: without any, torch need not be imported to learn that there is no GPU."""
 
+PROCESSOR = Path("/proc/cpuinfo")
+SLOW_MKL = (
+    "torch's matrix products leave AVX-512 unused on this AMD processor: with a library of one line, BolT trains up to "
+    "1.7 times as fast (docs/environments.md, 'AMD processors')"
+)
+
 Problems = list[BoltError]
 
 
@@ -217,7 +223,7 @@ def template_is_there(run: Run) -> bool:
 
 def _look_at_machine(run: Run, found: dict[str, Any], problems: Problems) -> None:
     """Look at GPU, disk and time; torch, which takes seconds to import, is asked only where a GPU's driver is."""
-    found["gpu"] = "none found; models train on the CPU"
+    found["gpu"], on_cpu = "none found; models train on the CPU", True
     if run.config.device == "cpu":
         found["gpu"] = "not used: the configuration has 'device: cpu'"
     elif any(map(os.path.exists, DRIVERS)):
@@ -226,7 +232,11 @@ def _look_at_machine(run: Run, found: dict[str, Any], problems: Problems) -> Non
         build = f"torch for CUDA {torch.version.cuda}" if torch.version.cuda else "torch without CUDA"
         found["gpu"] = f"present, but {build} cannot use it (docs/environments.md); models train on the CPU"
         if torch.cuda.is_available():
-            found["gpu"] = torch.cuda.get_device_name()
+            found["gpu"], on_cpu = torch.cuda.get_device_name(), False
+    processor = PROCESSOR.read_text(encoding="utf-8") if PROCESSOR.is_file() else ""
+    amd = "AuthenticAMD" in processor and "avx512f" in processor and "mkl" not in os.environ.get("LD_PRELOAD", "")
+    if run.learns and on_cpu and amd:
+        found["notes"].append(SLOW_MKL)
     takes, cores = estimate(run), found["cores"]
     if takes.scans:
         found |= {"takes": takes, "hours": takes.core_hours / cores, "free": gigabytes(free_bytes(run.layout.results))}

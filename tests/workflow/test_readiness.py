@@ -58,6 +58,18 @@ def test_a_version_that_does_not_fit_is_a_problem(tmp_path, capsys, monkeypatch)
     assert status and "snakemake 8 is installed. Install 9." in written.err + written.out
 
 
+@pytest.mark.parametrize(
+    ("flags", "preloaded", "said"),
+    [("avx2 avx512f", "", True), ("avx2 avx512f", "/lib/mkl_amd.so", False), ("avx2", "", False)],
+)
+def test_amd_processors_train_faster_with_a_library(flags, preloaded, said, tmp_path, capsys, monkeypatch):
+    (tmp_path / "cpuinfo").write_text(f"vendor_id : AuthenticAMD\nflags : {flags}\n")
+    monkeypatch.setattr(readiness, "PROCESSOR", tmp_path / "cpuinfo")
+    monkeypatch.setenv("LD_PRELOAD", preloaded)
+    _, facts, _ = screen(capsys, series_dataset(tmp_path, device="cpu"))
+    assert ("1.7 times as fast" in facts["note"]) == said
+
+
 def test_a_run_that_can_start(tmp_path, capsys):
     config = series_dataset(tmp_path)
     status, facts, written = screen(capsys, config)
