@@ -309,7 +309,10 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
         cells = pd.read_csv(
             StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
         )
-    cells = cells.apply(lambda column: column.str.strip()).mask(lambda table: table.isin(EMPTY))
+    flat = pd.Series(
+        cells.to_numpy().ravel()
+    ).str.strip()  # all at once: columns one by one are slow
+    cells = pd.DataFrame(flat.mask(flat.isin(EMPTY)).to_numpy().reshape(cells.shape))
     first_row = cells.iloc[0].dropna()
     row_numbers = pd.to_numeric(first_row, errors="coerce").to_numpy(float)
     named = bool(len(first_row)) and bool(np.isnan(row_numbers).all())
@@ -319,8 +322,9 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
     )
     headed = named or numbered  # by the numbers of columns, as pandas and others write them
     cells = cells.iloc[int(headed) :]
-    numbers = cells.apply(pd.to_numeric, errors="coerce")
-    wrong = np.argwhere((numbers.isna() & cells.notna()).to_numpy())
+    flat = pd.Series(cells.to_numpy().ravel())
+    values = pd.to_numeric(flat, errors="coerce").to_numpy(float).reshape(cells.shape)
+    wrong = np.argwhere(np.isnan(values) & cells.notna().to_numpy())
     if len(wrong):
         row, column = wrong[0]
         raise DataError(
@@ -328,7 +332,6 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
             where=path,
             hint=AS_NUMBERS,
         )
-    values = numbers.to_numpy(float)
     first = values[:, 0]
     steps = np.diff(first)
     if len(steps) > 1 and steps[0] and np.allclose(steps, steps[0], rtol=1e-6, atol=0):
