@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # jobs that only preprocess read names, and must not need tor
     from bolt.models.base import SeriesModel
 
 M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
-SHARED = ("base", "layers", "published", "registry", "suitability")
+SHARED = ("base", "layers", "registry", "suitability")
 """Files of this folder that contain no model."""
 METHODS = ("__init__", "shortest")
 """What is kept of a class that is read from its source: its settings, and the shortest scan that it can read."""
