@@ -4,12 +4,13 @@ python -m benchmarks.balanced simulate [--runs 200]     # writes balanced.tsv
 python -m benchmarks.balanced abide PHENOTYPES.csv      # writes balanced_abide.tsv from abide_models_predictions.tsv
 
 In the simulation people differ in motion (log-normal), age, sex and site, all of which may go with the label and with
-the score of a model; the known value is that of a million people, weighted by their true propensity.
+the score of a model; the known value is that of 400,000 people, weighted by their true propensity.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,8 +47,8 @@ COLUMNS = {
     "n": "people",
     "runs": "simulated cohorts",
     "refused": "cohorts whose classes hardly overlapped",
-    "raw_auc": "AUC of a million people",
-    "true_auc": "AUC of a million people, weighted by their true overlap weights",
+    "raw_auc": "AUC of 400,000 people",
+    "true_auc": "AUC of 400,000 people, weighted by their true overlap weights",
     "bias_auc": "mean of the balanced AUC minus the true one",
     "width_auc": "mean width of its 95 % interval",
     "covered_auc": "share of the intervals that contain the true value, of the cohorts that were not refused",
@@ -73,7 +74,7 @@ def simulate(case: Case, n: int, random: np.random.Generator) -> tuple[pd.DataFr
     return tests.assign(p_control=1 - p, p_patient=p), scans, e
 
 
-def truth(case: Case, n: int = 1_000_000) -> tuple[dict[str, float], float]:
+def truth(case: Case, n: int = 400_000) -> tuple[dict[str, float], float]:
     """Return the metrics of the balanced population, and the AUC of everybody."""
     tests, _, e = simulate(case, n, np.random.default_rng(0))
     y, called = ((tests[name] == CLASSES[1]).to_numpy(int) for name in ("label", "predicted"))
@@ -83,33 +84,32 @@ def truth(case: Case, n: int = 1_000_000) -> tuple[dict[str, float], float]:
     return {metric: found[metric][0] for metric in METRICS}, found["auc"][1]
 
 
-def simulated(runs: int) -> pd.DataFrame:
-    """Return `COLUMNS`."""
-    rows = []
-    for name, case in CASES.items():
-        known, raw = truth(case)
-        for n in (60, 200, 800):
-            kept = []
-            for run in range(runs):
-                tests, scans, _ = simulate(case, n, np.random.default_rng([n, run]))
-                table = balanced(tests, scans, CLASSES, draws=100, seed=run)
-                found = table[table["population"] == BALANCED].set_index("metric")
-                if found["value"].isna().any():
-                    continue
-                row = {f"covered_{m}": found.low[m] <= known[m] <= found.high[m] for m in METRICS}
-                row |= {
-                    "bias_auc": found.value["auc"] - known["auc"],
-                    "width_auc": found.high["auc"] - found.low["auc"],
-                }
-                first = table.iloc[0]
-                row["covered_by_raw"] = first.low <= known["auc"] <= first.high
-                kept.append(row | {"contains_half": found.low["auc"] <= 0.5 <= found.high["auc"]})
-            means = pd.DataFrame(kept).astype(float).mean().to_dict() if kept else {}
-            about = {"case": name, "n": n, "runs": runs, "refused": runs - len(kept)}
-            rows.append(about | {"raw_auc": raw, "true_auc": known["auc"]} | means)
-            print(rows[-1], flush=True)
-            write_table(pd.DataFrame(rows).reindex(columns=list(COLUMNS)), HERE / "balanced.tsv", COLUMNS, digits=3)
-    return pd.DataFrame(rows)
+def simulated(runs: int) -> None:
+    """Write `COLUMNS` after each case and size."""
+    known, rows = {name: truth(case) for name, case in CASES.items()}, []
+    for n, (name, case) in product((60, 200, 800), CASES.items()):
+        kept = []
+        for run in range(runs):
+            tests, scans, _ = simulate(case, n, np.random.default_rng([n, run]))
+            kept.append(judged(balanced(tests, scans, CLASSES, draws=100, seed=run), known[name][0]))
+        found = [row for row in kept if row]
+        about = {"case": name, "n": n, "runs": runs, "refused": runs - len(found)}
+        about |= {"raw_auc": known[name][1], "true_auc": known[name][0]["auc"]}
+        rows.append(about | (pd.DataFrame(found).astype(float).mean().to_dict() if found else {}))
+        print(rows[-1], flush=True)
+        write_table(pd.DataFrame(rows).reindex(columns=list(COLUMNS)), HERE / "balanced.tsv", COLUMNS, digits=3)
+
+
+def judged(table: pd.DataFrame, known: dict[str, float]) -> dict[str, float]:
+    """Compare the intervals of one cohort with the known values; {} if it was refused."""
+    found, raw = table[table["population"] == BALANCED].set_index("metric"), table.iloc[0]
+    if found["value"].isna().any():
+        return {}
+    low, high = found["low"], found["high"]
+    row = {f"covered_{metric}": low[metric] <= known[metric] <= high[metric] for metric in METRICS}
+    row |= {"bias_auc": found["value"]["auc"] - known["auc"], "width_auc": high["auc"] - low["auc"]}
+    row["covered_by_raw"] = raw["low"] <= known["auc"] <= raw["high"]
+    return row | {"contains_half": low["auc"] <= 0.5 <= high["auc"]}
 
 
 def abide(phenotypes: Path) -> pd.DataFrame:
