@@ -40,7 +40,7 @@ CASES = {
     "confounding": Case(0, 1, 1),
     "both": Case(1, 1, 1),
     "strong confounding, 15 sites": Case(0, 2, 1.5, 15),
-    "hardly any overlap": Case(0, 5, 1),
+    "very strong confounding": Case(0, 5, 1),
 }
 COLUMNS = {
     "case": "what the score depends on: label (signal), covariates that also go with the label (confounding), or both",

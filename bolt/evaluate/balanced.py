@@ -7,7 +7,7 @@ have the same distribution of the covariates, that of people who could be in eit
 The propensity is a logistic regression, fitted to other people than those it weights. Intervals are normal on the logit
 scale, with the standard error of a bootstrap over groups that fits the propensity again, and the t quantile of the
 effective sample size: percentiles miss the truth more often, as does scikit-learn's default penalty, which leaves
-differences between the classes (``benchmarks/balanced.tsv``).
+differences between the classes (``benchmarks/README.md``).
 """
 
 from __future__ import annotations
