@@ -18,6 +18,7 @@ from bolt.cohort.quality import QUALITY_COLUMNS
 from bolt.config import Config, Dataset
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS
+from bolt.evaluate.balanced import write_balanced
 from bolt.evaluate.metrics import write_metrics
 from bolt.explain.connections import write_connections
 from bolt.explain.landmarks import landmark_regression, write_landmarks
@@ -136,6 +137,7 @@ def make_run(run, scans, events):
         write_status(folder / "status.json", "ok", "train")
     write_status(run.fold(2) / "status.json", "failed", "train", DataError("loss is NaN at epoch 3"))
     write_metrics(run.folder, CLASSES, range(3), run.folder)
+    write_balanced(run.folder, CLASSES, range(3), scans, run.folder / "balanced.tsv")
     cache, out = SeriesCache(run.cache), run.explanation
     write_landmarks(landmark_regression(cache, run.folder, [0, 1], CLASSES, random_draws=3), out)
     image = load_atlas(ATLAS).image

@@ -58,6 +58,7 @@ rule evaluate:
     output:
         metrics=RUN.folder / "metrics.tsv",
         summary=RUN.folder / "summary.json",
+        balanced=RUN.folder / "balanced.tsv",
     conda:
         "../envs/learning.yaml"
     shell:

@@ -12,6 +12,7 @@ import pandas as pd
 from bolt.config import Model, load_model
 from bolt.config.layout import ModelRun
 from bolt.config.study import Entry, Study
+from bolt.evaluate.balanced import BALANCED
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.intervals import FEWEST_GROUPS, FEWEST_PER_CLASS
 from bolt.evaluate.results import Gathered, gather, paired_tests, sites, summaries
@@ -170,6 +171,7 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         figures.reliability(pooled["calibration"], picture)
         blocks.append(Table(readable.calibration(metrics, pooled), say("performance.probabilities")))
         blocks.append(Picture(picture, say("performance.reliability")))
+    blocks += balanced_blocks(run)
     if summary["sites"]:
         caption = say("performance.of_sites", groups=FEWEST_GROUPS, per_class=FEWEST_PER_CLASS)
         blocks.append(Table(readable.sites(summary["sites"]), caption))
@@ -187,6 +189,22 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         figures.training_curves({_fold_of(history): read_table(history) for history in histories}, picture)
         blocks.append(Picture(picture, say("performance.training")))
     return Chapter(title, blocks)
+
+
+def balanced_blocks(run: ModelRun) -> list[Block]:
+    """Show what performance would be if the classes were alike in motion, age, sex and site, or say why not."""
+    file = run.folder / "balanced.tsv"
+    table = read_table(file) if file.is_file() else pd.DataFrame()
+    if table.empty:
+        return []
+    of_balanced = table[table["population"] == BALANCED].iloc[0]
+    blocks: list[Block] = []
+    if isinstance(of_balanced["note"], str):
+        blocks.append(Text(say("performance.not_balanced", note=of_balanced["note"])))
+    if table["value"].notna().any():
+        caption = say("performance.balanced", covariates=of_balanced["covariates"])
+        blocks.append(Table(readable.balanced(table), caption, file))
+    return blocks
 
 
 def _fold_of(file: Path) -> int:

@@ -24,6 +24,7 @@ from bolt.cohort.confounding import DIFFERS, MAY_DIFFER, SIMILAR
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Entry, Study
 from bolt.datasets import TEXT_COLUMNS
+from bolt.evaluate.balanced import ALL, BALANCED
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.results import Gathered, paired_tests
 from bolt.io.errors import DataError
@@ -169,9 +170,20 @@ def _predicted(
         level=LEVEL,
         excluded=excluded,
         sure=_too_sure(pooled),
+        balanced=_balanced(run),
         others=others,
         metric=metric_name(metric),
     )
+
+
+def _balanced(run: ModelRun) -> dict[str, Any] | None:
+    """Return the AUC of a run if the classes were alike, and that of all scans; None if no covariate is known."""
+    file = run.folder / "balanced.tsv"
+    table = read_table(file).dropna(subset="metric") if file.is_file() else pd.DataFrame()
+    if table.empty:
+        return None
+    rows = table[table["metric"] == "auc"].set_index("population", drop=False)
+    return rows.loc[BALANCED].to_dict() | {"raw": rows.loc[ALL, "value"]}
 
 
 def _too_sure(pooled: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -288,6 +288,15 @@ def sites(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def balanced(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per population of ``balanced.tsv`` that has values: metrics with their intervals."""
+    rows = []
+    for population, part in table[table["value"].notna()].groupby("population", sort=False):
+        about = part[["n_scans", "effective_n", "covariates"]].iloc[0].to_dict()
+        rows.append({"population": population, "found": part.set_index("metric").to_dict("index")} | about)
+    return filled("balanced", rows)
+
+
 def quality(table: pd.DataFrame, cutoffs: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
     """Return a row per measure: median, range, cut-off (by measure: bound and value), and scans beyond it."""
     rows = []

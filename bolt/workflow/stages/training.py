@@ -93,7 +93,10 @@ def _watched(job: Job, training: Training) -> AbstractContextManager[Watch]:
 )
 def evaluate(job: Job) -> None:
     """Write the metrics of a run."""
+    from bolt.datasets import TEXT_COLUMNS
+    from bolt.evaluate.balanced import write_balanced
     from bolt.evaluate.metrics import fold_predictions, write_metrics
+    from bolt.io.files import read_table
     from bolt.models.registry import fitted_at_once
     from bolt.training.outputs import Training
 
@@ -108,6 +111,8 @@ def evaluate(job: Job) -> None:
         if trainings:
             repeated = permuted_aucs(job.input.cache.parent, job.input.folds, job.model, job.dataset, trainings, n)
     write_metrics(folder, job.dataset.classes, job.folds, out, repeated, outer=job.config.folds.outer)
+    scans = read_table(job.input.cache.with_name("index.tsv"), text=TEXT_COLUMNS)
+    write_balanced(folder, job.dataset.classes, job.folds, scans, job.output.balanced)
     job.note(job.output.metrics, predictions, seed=job.options.seed)
 
 

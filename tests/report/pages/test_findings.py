@@ -7,11 +7,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from bolt.evaluate.balanced import COLUMNS
 from bolt.evaluate.results import gather
-from bolt.io.files import read_json, write_json, write_text, write_yaml
+from bolt.io.files import read_json, write_json, write_table, write_text, write_yaml
 from bolt.report.html import run_figure
 from bolt.report.pages import report as module
-from bolt.report.pages.performance import gathered
+from bolt.report.pages.performance import balanced_blocks, gathered
 from bolt.report.pages.report import BELIEVED, PREDICTED, believed, findings, write_report
 from bolt.report.pages.verdicts import NOT_SUPPORTED, NOT_TESTED, SUPPORTED, Verdict, questions
 from tests.evaluate.test_paired import made_up
@@ -133,3 +134,19 @@ def test_nothing_is_green_or_interpreted_if_the_model_predicts_nothing(tmp_path,
     assert "figures/models.png" in header and ("Not to be interpreted" in page) == moot
     classes = re.findall(r'<li class="([a-z-]+)">', header)
     assert classes == ([first.replace(" ", "-"), "not-tested"] if moot else ["supported", "supported"])
+
+
+def test_the_first_screen_and_the_performance_say_what_it_would_be_if_the_classes_were_alike(tmp_path):
+    study = two_models(tmp_path)
+    run, auc = study.runs[0], {"metric": "auc", "n_scans": 90, "covariates": "motion, age, sex"}
+    rows = [{"population": "all scans", "value": 0.74}, {"population": "balanced", "value": 0.71}]
+    table = pd.DataFrame([auc | row for row in rows]).assign(low=0.67, high=0.75, effective_n=80.4, note=None)
+    write_table(table, run.folder / "balanced.tsv", COLUMNS)
+    sentence = "AUC 0.74; 0.71 [0.67, 0.75] had motion, age and sex been balanced between the classes."
+    assert sentence in said("", study)
+    (shown,) = balanced_blocks(run)
+    assert shown.frame.iloc[1].tolist() == ["balanced (motion, age, sex)", "90", "80", "0.71 [0.67, 0.75]"]
+    table.loc[1, ["value", "low", "high", "note"]] = [None, None, None, "they hardly overlap in motion"]
+    write_table(table, run.folder / "balanced.tsv", COLUMNS)
+    refused = "if the classes were alike cannot be told: they hardly overlap in motion."
+    assert refused in said("", study) and refused in balanced_blocks(run)[0].text
