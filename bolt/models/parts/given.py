@@ -5,12 +5,12 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Sequence
+from math import lgamma, log
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from bolt.io.errors import DataError, shorten_list
 from bolt.io.files import read_text, readable
@@ -105,8 +105,8 @@ def separating(vectors: pd.DataFrame, labels: Sequence[str] | NDArray[np.generic
     """
     values, labels = vectors.to_numpy(), np.asarray(labels)
     counts = np.unique(labels, return_counts=True)[1]
-    improbable = gammaln(len(counts) + 1) + gammaln(counts + 1).sum() - gammaln(len(labels) + 1)
-    if improbable + np.log(values.shape[1]) > np.log(BY_CHANCE):
+    improbable = lgamma(len(counts) + 1) + sum(lgamma(n + 1) for n in counts) - lgamma(len(labels) + 1)
+    if improbable + log(values.shape[1]) > log(BY_CHANCE):
         return []
     classes = [values[labels == name] for name in np.unique(labels)]
     lowest, highest = np.stack([part.min(0) for part in classes]), np.stack([part.max(0) for part in classes])
