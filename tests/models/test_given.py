@@ -92,8 +92,8 @@ def test_predictions_are_those_of_the_test_scans(tmp_path):
     ("change", "message"),
     [
         (lambda t: t[t["fold"] == 1], "folds 1, not 0, 1"),
-        (lambda t: t[:2], "1 scans are missing of their fold: 's3' in fold 1"),
-        (lambda t: t.assign(fold=[0, 0, 1]), "1 scans are not a test scan of their fold: 's1' in fold 0"),
+        (lambda t: t[:2], "1 test scans have no prediction: 's3' in fold 1"),
+        (lambda t: t.assign(fold=[0, 0, 1]), "1 rows are not of a test scan of their fold: 's1' in fold 0"),
         (lambda t: pd.concat([t, t[:1]]), "listed twice"),
         (lambda t: t.assign(p=[0.1, None, 1]), r"missing or not a number \(scan 's1', fold 1; 1 rows\)"),
         (lambda t: t.assign(p=[0.1, 50, 1]), r"outside \[0, 1\]"),

@@ -178,10 +178,12 @@ def probabilities_of(path: Path, classes: Sequence[str], folds: pd.DataFrame) ->
     if theirs != ours:
         raise DataError(f"folds {shorten_list(theirs, 12)}, not {shorten_list(ours, 12)}", where=path, hint=hint)
     tests = pd.MultiIndex.from_frame(folds.loc[folds["role"] == "test", ["fold", "scan_id"]])
-    for rows, what in ((found.index.difference(tests), "not a test scan"), (tests.difference(found.index), "missing")):
+    problems = {"rows are not of a test scan of their fold": found.index.difference(tests)}
+    problems["test scans have no prediction"] = tests.difference(found.index)
+    for what, rows in problems.items():
         if len(rows):
             named = shorten_list(f"'{scan}' in fold {fold}" for fold, scan in rows)
-            raise DataError(f"{len(rows)} scans are {what} of their fold: {named}", where=path, hint=hint)
+            raise DataError(f"{len(rows)} {what}: {named}", where=path, hint=hint)
     return found
 
 
