@@ -16,7 +16,7 @@ import pandas as pd
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Dataset, nearest
+from bolt.config import ROOT, Config, Dataset, Model, nearest
 from bolt.config.keys import parse
 from bolt.datasets.participants import read_series_table
 from bolt.io.errors import ConfigError, DataError
@@ -24,6 +24,8 @@ from bolt.io.files import read_json, read_text, read_yaml, write_text
 from bolt.io.names import is_name
 from bolt.io.people import known_values
 from bolt.io.places import WRITTEN_BY_BOLT
+from bolt.models.registry import FROM_FILE
+from bolt.models.suitability import check_file
 
 SCHEMA = "# yaml-language-server: $schema={root}/config/schemas/{kind}.json\n"
 ABOUT = {
@@ -62,6 +64,8 @@ class Wishes:
     filters : dict
         The dataset's keys that choose scans: tasks, sessions, runs, bids_filter (of T1w and BOLD).
     atlases, models : list of str
+    given : dict
+        Path → ``features`` or ``predictions``: files of others, to be judged beside simple models.
     settings : dict
         Further keys of the configuration, which are taken as they are.
     """
@@ -74,6 +78,7 @@ class Wishes:
     filters: dict[str, Any] = field(default_factory=dict)
     atlases: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
+    given: dict[Path, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -95,6 +100,7 @@ class Wishes:
             filters={"tasks": options.task_id, "sessions": options.session_id, "runs": options.run_id},
             atlases=options.atlas or [],
             models=options.model or [],
+            given={file: kind for kind in FROM_FILE for file in getattr(options, kind) or []},
             settings=settings,
         )
 
@@ -331,6 +337,9 @@ def write_study(
     keys |= {"atlases": wishes.atlases} if wishes.atlases else {}
     keys |= {"models": wishes.models} if wishes.models else {}
     keys |= {key: value for key, value in wishes.settings.items() if not _of_dataset(key)}
+    models = models_of(wishes, dataset)
+    if models:
+        keys["models"] = [*(wishes.models or _baselines(dataset, table)), *models]
     if dataset.label is not None:
         rows, folds = table, keys.get("folds", {})  # those with a label: scans of ready series, else people
         for column, wanted in dataset.include.items():
@@ -349,7 +358,8 @@ def write_study(
             log.info("model %s, which suits %d scans better than bolt (--model bolt: the paper's)", SMALL, len(rows))
     config = parse(Config, keys, "command line")
     for model in config.models:
-        configuration.load_model(model)
+        if model not in models:
+            configuration.load_model(model)
     described = dataset.model_dump(mode="json", exclude_unset=True, exclude={"name"})
     root, place, about = ROOT.resolve(), Path(f"{name}.yaml"), Path("datasets", f"{name}.yaml")
     found = f"# What `bolt` found in {_quoted(str(data))}.\n"
@@ -359,6 +369,9 @@ def write_study(
         about: _text(folder / about, "dataset", described, found, root),
         place: _text(folder / place, "config", keys, run, root),
     }
+    for own, settings in models.items():
+        file = Path("models", f"{own}.yaml")
+        texts[file] = _text(folder / file, "model", settings, "", root)
     if scratch is not None and any(_present(folder / file) not in (None, text) for file, text in texts.items()):
         folder = scratch
     for file, text in texts.items():
@@ -366,6 +379,23 @@ def write_study(
             write_text(text, folder / file)
     place, about = folder / place, folder / about
     return place, parse(Config, read_yaml(place), place), parse(Dataset, read_yaml(about) | {"name": name}, about)
+
+
+def models_of(wishes: Wishes, dataset: Dataset) -> dict[str, dict[str, Any]]:
+    """Return the models of others' files by their names, after the files; refuse what cannot be judged."""
+    models: dict[str, dict[str, Any]] = {}
+    for file, kind in wishes.given.items():
+        name = name_of(file)
+        name += f"_{kind}" if name in {*models, *configuration.known("model")} else ""
+        models[name] = {"model": kind, "title": file.stem, "file": str(_as_given(file))}
+        check_file(parse(Model, models[name] | {"name": name}, file), dataset)
+    return models
+
+
+def _baselines(dataset: Dataset, table: pd.DataFrame) -> list[str]:
+    """Return the simple models beside which those of others are judged: of the brain, motion and site."""
+    moves = dataset.source != "series" or ("mean_fd" in table and bool(known_values(table["mean_fd"]).notna().any()))
+    return ["ridge", "svm", *["motion_only"] * moves, *["site_only"] * (dataset.site is not None)]
 
 
 def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> str:

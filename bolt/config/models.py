@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, WithJsonSchema, field_validator, model_validator
@@ -18,6 +19,7 @@ LATER_KEYS: tuple[tuple[str, str, Any], ...] = (
     ("", "by_fold", {}),
     ("", "by_dataset", {}),
     ("", "members", []),
+    ("", "file", None),
     ("", "preserve", []),
     ("training", "batches", "shuffled"),
     ("training", "label_smoothing", 0.0),
@@ -138,6 +140,11 @@ class Model(Keys):
     hyper: dict[str, Any] = Field({}, description="parameters of the model's class")
     members: Annotated[list[Model], NAMES_OF_MODELS] = Field(
         [], description="ensemble: the models it combines, by name or path; one named twice is trained with two seeds"
+    )
+    file: Path | None = Field(
+        None,
+        description="features: one vector a scan (.tsv, .csv, .npz); predictions: probabilities of the test scans of "
+        "each fold (.tsv, .csv); relative to the working folder",
     )
     connectivity: Literal["scan", "crop"] = Field(
         "scan", description="connectivity models: computed over whole training scans, or over a random crop"

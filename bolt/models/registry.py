@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # jobs that only preprocess read names, and must not need tor
 M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
 SHARED = ("base", "layers", "registry", "suitability")
 """Files of this folder that contain no model."""
+FROM_FILE = ("features", "predictions")
+"""Models of what others bring in a file, which therefore have no configuration in ``config/models``."""
 METHODS = ("__init__", "shortest")
 """What is kept of a class that is read from its source: its settings, and the shortest scan that it can read."""
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
@@ -77,7 +79,7 @@ def create_model(name: str, n_rois: int, n_classes: int, **hyper: Any) -> Any:
 
 
 def inputs_of(name: str) -> str:
-    """Return what a model learns from: ``series``, ``connectivity``, ``covariates`` or ``predictions``."""
+    """Return what a model learns from: series, connectivity, covariates, predictions of members, or a file."""
     return _class_of(name).inputs
 
 

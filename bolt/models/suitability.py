@@ -11,7 +11,16 @@ from bolt import config as configuration
 from bolt.config import Config, Dataset, Model, nearest
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError, DataError
-from bolt.models.registry import combines, default_of, has_epochs, inputs_of, needs_correlations, shortest_of
+from bolt.models.parts.given import read_probabilities, read_vectors, vectors_of
+from bolt.models.registry import (
+    FROM_FILE,
+    combines,
+    default_of,
+    has_epochs,
+    inputs_of,
+    needs_correlations,
+    shortest_of,
+)
 
 log = logging.getLogger(__name__)
 NAMES_AND_FILES = {"scan_id", "subject", "group", "label", "kind", "exclude_reason", "offset"} | {
@@ -34,6 +43,7 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
     def wrong(problem: str, hint: str) -> ConfigError:
         return ConfigError(problem, where=f"model '{model.name}'", hint=hint)
 
+    check_file(model, dataset)
     if model.connectivity != "scan" and inputs != "connectivity":
         raise wrong(f"'connectivity' is for models of connectivity, but '{model.model}' takes {inputs}", "Remove it")
     if not at_once or inputs != "connectivity":
@@ -65,6 +75,43 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
         )
 
 
+def check_file(model: Model, dataset: Dataset) -> None:
+    """Refuse a model of a file without one, or with one that cannot be read, and a file of any other model.
+
+    Raises
+    ------
+    ConfigError, DataError
+    """
+    where = f"model '{model.name}'"
+    if model.model not in FROM_FILE:
+        if model.file is not None:
+            raise ConfigError(f"'{model.model}' reads no file", where=where, hint=f"Use {' or '.join(FROM_FILE)}")
+        return
+    if model.file is None:
+        raise ConfigError(f"'{model.model}' needs a file", where=where, hint="Name it: 'file: theirs.tsv'")
+    if dataset.classes is not None:
+        if model.model == "features":
+            read_vectors(model.file)
+        else:
+            read_probabilities(model.file, dataset.classes)
+
+
+def check_file_scans(models: Iterable[Model], scans: pd.DataFrame) -> None:
+    """Refuse files of vectors that lack scans; before folds, only those that know none (DataError).
+
+    Parameters
+    ----------
+    models : iterable of Model
+    scans : DataFrame
+        Usable rows of the scan table, of which images may later exclude some.
+    """
+    final = (scans["kind"] == "series").all()
+    for model in models:
+        if model.model == "features" and model.file is not None:
+            known = scans["scan_id"].isin(read_vectors(model.file).index)
+            vectors_of(model.file, scans if final or not known.any() else scans[known])
+
+
 def check_members(model: Model) -> None:
     """Refuse an ensemble without two members, one of ensembles, and members of any other model (ConfigError).
 
@@ -77,6 +124,8 @@ def check_members(model: Model) -> None:
     elif len(model.members) < 2:
         raise ConfigError("an ensemble needs two models", where=where, hint="Such as 'members: [bolt, ridge]'")
     for member in model.members:
+        if member.model in FROM_FILE:
+            raise ConfigError(f"'{member.name}' is read from a file", where=where, hint="Name other models")
         if combines(member.model):
             raise ConfigError(f"'{member.name}' is an ensemble itself", where=where, hint="Name its members instead")
     chosen = [member for member in model.members if _chosen_by_validation(member)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Dataset, Model
 from bolt.folds.label_permutation import permutations
-from bolt.io.errors import BoltError, ConfigError, DataError
+from bolt.io.errors import BoltError, ConfigError, DataError, shorten_list
 from bolt.io.files import atomic, read_json, read_table, write_json
 from bolt.models.parts.features import FeatureModel
+from bolt.models.parts.given import probabilities_of, separating, vectors_of
 from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache
@@ -79,6 +80,9 @@ class Trained:
             A scan from a site without training scans, if the configuration refuses such scans.
         """
         scans = cache.index.iloc[list(ids)]
+        if self.model.inputs in ("features", "probabilities"):
+            what = f"model '{self.info['model']['name']}' reads a file of others, which has no new scans"
+            raise DataError(what, hint="Predict by a model of ROI series")
         if self.model.inputs == "covariates":
             features = Covariates(self.info["covariates"]).encode(scans)
         else:
@@ -131,18 +135,10 @@ def train_features(
     """
     series = SeriesCache(cache)
     check_covariates(model, dataset, list(series.index))
-    features = None
-    if inputs_of(model.model) != "covariates":
-        start = time.monotonic()
-        try:
-            table = read_table(folds, text=("scan_id",))
-            scans = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
-            rows = np.flatnonzero(series.index["scan_id"].isin(scans))
-            features = pd.DataFrame(connectivity_of(series, rows.tolist(), fisher_z=model.fisher_z), index=rows)
-        except DataError as error:
-            return [error] * len(trainings)
-        seconds = time.monotonic() - start
-        log.info("connectivity: %d scans × %d features in %.1f s", *features.shape, seconds)
+    try:
+        inputs = read_inputs(series, folds, model, dataset, trainings)
+    except DataError as error:
+        return [error] * len(trainings)
     model, dataset = model.on(dataset)
 
     def train(training: Training) -> None:
@@ -152,14 +148,68 @@ def train_features(
         if needs_test and not (table["role"] == "test").any():
             raise DataError(f"fold {fold} has no test scan", where=folds, hint="Use fewer folds or more scans")
         target = class_target(of_fold, dataset, table, fold, folds)
-        vectors = None if features is None else features.loc[table.index].to_numpy()
-        trained, probabilities = learn(series, table, vectors, target, of_fold, training, dataset.crop)
+        trained, probabilities = learn(series, table, inputs.of(fold, table), target, of_fold, training, dataset.crop)
+        trained.info |= inputs.about
         save_trained(out, trained)
-        nobody = pd.DataFrame(columns=list(EXCLUSION_COLUMNS))
-        write_run(out, trained.info, dataset, nobody, table.assign(**target.columns(probabilities)))
+        nobody, known = pd.DataFrame(columns=list(EXCLUSION_COLUMNS)), np.isfinite(probabilities).all(axis=1)
+        predicted = pd.DataFrame(target.columns(probabilities), index=table.index)[known]
+        write_run(out, trained.info, dataset, nobody, table.join(predicted))
         log.info("%s, fold %d, seed %d: trained in %.1f s", of_fold.name, fold, seed, time.monotonic() - start)
 
     return one_by_one(trainings, train)
+
+
+@dataclass
+class Inputs:
+    """What a model reads of each scan.
+
+    Attributes
+    ----------
+    vectors : DataFrame or None
+        Connectivity or vectors of a file, by position in the cache; or probabilities of a file, by fold and scan. None:
+        covariates alone.
+    about : dict
+        For ``checkpoint.json``: ``separating``, columns of a file that alone tell the classes apart.
+    """
+
+    vectors: pd.DataFrame | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, fold: int, table: pd.DataFrame) -> NDArray[np.floating] | None:
+        """Return the vectors of a fold's scans, (len(table), F); NaN where a file of predictions has none."""
+        if self.vectors is None or self.vectors.index.nlevels == 1:
+            return None if self.vectors is None else self.vectors.loc[table.index].to_numpy()
+        return self.vectors.loc[fold].reindex(table["scan_id"]).to_numpy()
+
+
+def read_inputs(
+    series: SeriesCache, folds: Path, model: Model, dataset: Dataset, trainings: Sequence[Training]
+) -> Inputs:
+    """Read or compute what a model reads of the scans of some folds.
+
+    Raises
+    ------
+    DataError
+        A series that is not finite; a file that does not fit the scans or folds (`bolt.models.parts.given`).
+    """
+    start, kind, about = time.monotonic(), inputs_of(model.model), dict[str, Any]()
+    if kind == "covariates":
+        return Inputs()
+    table = read_table(folds, text=("scan_id", "subject"))
+    if kind == "probabilities":
+        return Inputs(probabilities_of(Path(str(model.file)), dataset.classes or [], table))
+    of_folds = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
+    rows = np.flatnonzero(series.index["scan_id"].isin(of_folds))
+    if kind == "features":
+        scans = series.index.iloc[rows]
+        vectors = vectors_of(Path(str(model.file)), scans).set_axis(rows)
+        about["separating"] = separating(vectors, scans["label"].to_numpy())
+        if about["separating"]:
+            log.warning("%s: predict the label perfectly: %s", model.file, shorten_list(about["separating"]))
+    else:
+        vectors = pd.DataFrame(connectivity_of(series, rows.tolist(), fisher_z=model.fisher_z), index=rows)
+    log.info("%s: %d scans × %d features in %.1f s", kind, *vectors.shape, time.monotonic() - start)
+    return Inputs(vectors, about)
 
 
 def class_target(model: Model, dataset: Dataset, table: pd.DataFrame, fold: int, folds: Path) -> Classes:
@@ -281,14 +331,13 @@ def permuted_aucs(
     """
     series, (model, dataset) = SeriesCache(cache), model.on(dataset)
     scans = series.index.sort_values("scan_id", ignore_index=True)
+    inputs = read_inputs(series, folds, model, dataset, trainings)
     permuted = permutations(scans, n, np.random.default_rng(trainings[0].seed))
     values = np.full((n, len(trainings)), np.nan)
     for column, training in enumerate(trainings):
         of_fold = model.for_fold(training.fold)
         table = fold_table(series, folds, training.fold, share=of_fold.train_share, seed=training.seed)
-        vectors = None
-        if inputs_of(model.model) != "covariates":
-            vectors = connectivity_of(series, table.index.tolist(), fisher_z=of_fold.fisher_z)
+        vectors = inputs.of(training.fold, table)
         for row, labels in enumerate(permuted):
             drawn = table.assign(label=table["scan_id"].map(dict(zip(scans["scan_id"], labels, strict=True))))
             if drawn.loc[drawn["role"] == "train", "label"].nunique() < len(dataset.classes or []):

@@ -15,11 +15,12 @@ from bolt.datasets.institutions import check_institutions
 from bolt.datasets.participants import read_series_table
 from bolt.explain.explainable import can_be_explained
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_text
+from bolt.io.files import read_table, read_text
 from bolt.io.names import BRACES, PATH_RULE, RULE, is_name, is_path
 from bolt.io.people import known_values
 from bolt.io.resource_errors import require_space
 from bolt.io.series_files import check_rois, read_series
+from bolt.models.parts.given import probabilities_of, vectors_of
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
 from bolt.training.watching import require_tools
@@ -218,6 +219,18 @@ def check_learning(config: Config, dataset: Dataset) -> None:
         raise ConfigError(
             f"{config.folds.outer} folds for {counts.min()} {people}{of_class}", where=table, hint=f"{fewer}dd subjects"
         )
+
+
+def check_files_of_others(study: Study) -> None:
+    """Refuse vectors and predictions that do not fit the folds, where these were made before (DataError)."""
+    if not study.layout.folds.is_file():
+        return
+    folds = read_table(study.layout.folds, text=("scan_id", "subject"))
+    for model in study.models.values():
+        if model.file is not None and model.model == "features":
+            vectors_of(model.file, folds.drop_duplicates("scan_id"))
+        elif model.file is not None:
+            probabilities_of(model.file, study.dataset.classes or [], folds)
 
 
 def check_series_files(config: Config, dataset: Dataset) -> None:

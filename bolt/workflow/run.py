@@ -167,9 +167,13 @@ class Run(ScanFiles):
         return minimum_volumes(self.config)
 
     def model_code(self, name: str) -> str | list[str]:
-        """Return the fingerprint of the code that trains a run's model; of one that is searched, also its settings."""
+        """Return the fingerprint of the code that trains a run's model, and of its file, if it has one.
+
+        Of a model that is searched, also its settings.
+        """
         if name in self.models | self.experiment_models:
-            return self.code("train", *training_modules(self.model(name)))
+            code, file = self.code("train", *training_modules(self.model(name))), self.model(name).file
+            return code if file is None else [code, sha256(file)]
         model = self.searched[name]
         return [model.model_dump_json(), self.code("search_fold", f"bolt.models.{model.model}")]
 
@@ -189,6 +193,11 @@ class Run(ScanFiles):
     def model(self, run_name: str) -> Model:
         """Return a configured model, or one that an experiment trains."""
         return self.models.get(run_name) or self.experiment_models[run_name]
+
+    def given(self, wildcards: Any) -> list[Path]:
+        """Return the file that a model of others' vectors or predictions reads."""
+        file = self.model(wildcards.model).file
+        return [] if file is None else [file]
 
     def fitted_at_once(self, run_name: str) -> bool:
         """Return whether a model is fitted at once, in seconds, without epochs."""

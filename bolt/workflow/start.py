@@ -17,7 +17,14 @@ from bolt.io.packages import name_extra
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path, use_writable_folders
 from bolt.jobs.outcome import ATTEMPTS, LIMITED
 from bolt.training.space import check_search
-from bolt.workflow.checks import carried_atlases, check_download_space, check_learning, check_names, check_series_files
+from bolt.workflow.checks import (
+    carried_atlases,
+    check_download_space,
+    check_files_of_others,
+    check_learning,
+    check_names,
+    check_series_files,
+)
 from bolt.workflow.estimate import check_preprocessing_space
 from bolt.workflow.job import PREPARES
 from bolt.workflow.lock import JOB
@@ -128,7 +135,11 @@ def checks(run: Run, jobs: int, arguments: list[str]) -> list[Callable[[], objec
         check_space,
         run.check_results,
     ]
-    return [*always, lambda: check_learning(config, dataset)] if run.learns else always
+    learning: list[Callable[[], object]] = [
+        lambda: check_learning(config, dataset),
+        lambda: check_files_of_others(run.study),
+    ]
+    return [*always, *learning] if run.learns else always
 
 
 def shell_prefix(work: Path) -> str:

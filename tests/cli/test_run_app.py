@@ -17,7 +17,7 @@ from bolt.cli import init as init_module
 from bolt.cli import run_app
 from bolt.cli.main import main
 from bolt.cli.new_study import name_of, participants_of, read_filter, source_of_folder
-from bolt.config import ROOT, load_config, load_dataset
+from bolt.config import ROOT, load_config, load_dataset, load_model
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_table, read_yaml, write_json, write_table
@@ -221,6 +221,24 @@ def test_init_asks_for_the_label_writes_two_files_and_says_what_is_next(bids, tm
     out = capsys.readouterr().out
     assert "What shall be predicted? diagnosis / age [" in out.replace("site / ", "").replace("sex / ", "")
     assert load_dataset(str(tmp_path / "asked/datasets/study.yaml")).label == "diagnosis"
+
+
+def test_files_of_others_are_judged_beside_simple_models(tmp_path, called):
+    series_dataset(tmp_path / "data")
+    table = read_table(tmp_path / "data/series/scans.tsv")
+    vectors = pd.DataFrame({"scan_id": table["subject"] + "_task-rest", "x": range(12)})
+    vectors.to_csv(tmp_path / "ridge.tsv", sep="\t", index=False)
+    vectors.assign(fold=0, p=0.5).to_csv(tmp_path / "theirs.csv", index=False)
+    data = [tmp_path / "data/series/scans.tsv", tmp_path / "out", "group", "--label", "dx", "--atlas", "dosenbach160"]
+    given = ["--features", tmp_path / "ridge.tsv", "--predictions", tmp_path / "theirs.csv"]
+    assert run(*data, *given) == 0
+    names = ["ridge_features", "theirs"]
+    assert read_yaml(tmp_path / "out/scans.yaml")["models"] == ["ridge", "svm", *names]
+    kinds = [load_model(str(tmp_path / f"out/models/{name}.yaml")).model for name in names]
+    assert kinds == ["features", "predictions"]
+    run(*data, *given, "--model", "majority")
+    assert read_yaml(tmp_path / "out/scans.yaml")["models"] == ["majority", *names]
+    assert run(*data, "--predictions", tmp_path / "ridge.tsv") == 2
 
 
 @pytest.mark.slow

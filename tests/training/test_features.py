@@ -240,3 +240,41 @@ def test_permutations_depend_on_the_seed_alone(folder):
     np.testing.assert_array_equal(first, aucs(0, 0))
     np.testing.assert_array_equal(first, aucs(0, 1))  # labels are drawn once for all folds, by the first one's seed
     assert not np.array_equal(first, aucs(1, 1))
+
+
+# ---- vectors and predictions of others
+
+
+def test_vectors_of_a_file_are_learned_from_and_a_leak_is_noted(folder, tmp_path, caplog):
+    scans = SeriesCache(folder / "cache").index
+    vectors = pd.DataFrame(np.random.default_rng(0).standard_normal((48, 3)).round(6), columns=list("xyz"))
+    vectors.assign(scan_id=scans["scan_id"], z=scans["label"] == "B").astype({"z": int}).to_csv(
+        tmp_path / "v.tsv", sep="\t", index=False
+    )
+    model = Model(name="probe", model="features", file=tmp_path / "v.tsv")
+    out, error = run(folder, model, "probe")
+    assert error is None and read_json(out / "checkpoint.json")["separating"] == ["z"] and "perfectly: z" in caplog.text
+    table = predicted_by(out)
+    assert set(table["role"]) == {"train", "validation", "test"} and (table["predicted"] == table["label"]).all()
+    with pytest.raises(DataError, match="reads a file of others"):
+        load_trained(out).predict(SeriesCache(folder / "cache"), [0])
+    (tmp_path / "v.tsv").write_text("scan_id\tx\ns00\t1\n")
+    assert "no vector of 47 of 48 scans" in str(run(folder, model, "short")[1])
+
+
+def test_predictions_of_a_file_are_taken_as_they_are(folder, tmp_path):
+    folds = read_table(folder / "folds.tsv", text=("scan_id",))
+    tests = folds[folds["role"] == "test"]
+    given = tests[["scan_id", "fold"]].assign(p=np.linspace(0, 1, len(tests)).round(3))
+    given.to_csv(tmp_path / "p.tsv", sep="\t", index=False)
+    model = Model(name="theirs", model="predictions", file=tmp_path / "p.tsv")
+    out, error = run(folder, model, "theirs", fold=2)
+    table, due = predicted_by(out), given[given["fold"] == 2].set_index("scan_id")["p"]
+    tested = table[table["role"] == "test"]
+    assert error is None and len(table) == 48 and table.loc[table["role"] != "test", "p_B"].isna().all()
+    np.testing.assert_allclose(tested["p_B"], due[tested.index])
+    assert (tested["predicted"] == np.where(tested["p_B"] > 0.5, "B", "A")).all()
+    aucs = permuted_aucs(*files_of(folder), model, dataset(), [Training(2, 0, out)], 20)
+    assert np.isfinite(aucs).all() and len(set(aucs)) > 5
+    given.assign(fold=given["fold"] + 1).to_csv(tmp_path / "p.tsv", sep="\t", index=False)
+    assert "folds 1, 2, 3, 4, not 0, 1, 2, 3" in str(run(folder, model, "theirs", fold=2)[1])

@@ -10,6 +10,7 @@ if run.trained_together:
         input:
             cache=CACHE,
             folds=layout.folds,
+            given=run.given,
         output:
             predictions=[RUN.fold(fold) / "predictions.tsv" for fold in folds],
             checkpoint=[RUN.fold(fold) / "checkpoint.safetensors" for fold in folds],
@@ -33,6 +34,7 @@ if run.trained_apart:
         input:
             cache=CACHE,
             folds=layout.folds,
+            given=run.given,
         output:
             predictions=FOLD / "predictions.tsv",
             checkpoint=FOLD / "checkpoint.safetensors",

@@ -23,8 +23,9 @@ class FeatureModel(ABC):
     ----------
     inputs : str
         What it reads: ``connectivity`` (vectors of `bolt.series.connectivity.connectivity`), ``covariates`` (encoded
-        by `bolt.cohort.covariates.Covariates`; at least one if the class has a keyword `n_covariates`) or
-        ``predictions`` (probabilities of other models).
+        by `bolt.cohort.covariates.Covariates`; at least one if the class has a keyword `n_covariates`),
+        ``predictions`` (probabilities of other models), ``features`` (vectors of a file) or ``probabilities`` (of a
+        file, for test scans; NaN for others).
     needs_correlations : bool
         Its inputs must be correlation matrices, neither transformed nor harmonised.
     """

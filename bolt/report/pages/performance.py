@@ -160,6 +160,10 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         asked = len(study.config.folds.of(study.models[run.model].name))
         wish = "" if asked == study.config.folds.outer else f" ('folds: run' asks for {asked})"
         blocks.append(Text(f"{scope}{wish}.", warning=True))
+    if (model := study.models[run.model]).file is not None:
+        infos = map(read_json, sorted(run.folder.glob("fold-*/checkpoint.json")))
+        separating: list[str] = next((found for info in infos if (found := info.get("separating"))), [])
+        blocks.append(Text(say("performance.others", model=model, separating=separating), warning=True))
     blocks.append(
         Table(readable.performance(metrics, pooled), say("performance.metrics", classes=study.dataset.classes), file)
     )

@@ -117,11 +117,12 @@ def list_scans(study: Study, *, learns: bool, minimum_volumes: int) -> pd.DataFr
     from bolt.datasets import index
     from bolt.datasets.participants import require_classes
     from bolt.folds.splits import make_folds, strata
-    from bolt.models.suitability import check_covariate_values
+    from bolt.models.suitability import check_covariate_values, check_file_scans
 
     scans = index(study.config, study.dataset, minimum_volumes)
     usable = scans[scans.exclude_reason.isna()]
     check_covariate_values(study.models.values(), usable)
+    check_file_scans(study.models.values(), usable)
     if learns:  # too few subjects of a class are reported here, too
         require_classes(usable, study.dataset, study.dataset.where)
         make_folds(strata(usable, study.dataset), study.config.folds)

@@ -44,7 +44,7 @@ def train(job: Job) -> None:
 
     # in the last attempt every fold has a process of its own, so that a crash is recorded where it belongs
     apart = job.options.attempt >= Outcome.ATTEMPTS
-    together, inputs, guarded = 1 if apart else len(job.options.fold), [job.input.cache, job.input.folds], []
+    together, inputs, guarded = 1 if apart else len(job.options.fold), job.input.all("cache", "folds", "given"), []
     for fold, status in zip(job.options.fold, job.output.some("status"), strict=True):
         training = Training(fold, job.options.seed, status.parent)
         facts = {"fold": fold, "seed": training.seed, "folds_side_by_side": together}

@@ -1,6 +1,7 @@
 """What the methods text says of models: word by word, and each number of a network and its training against these."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +76,8 @@ AT_ONCE = {
     "other C": changed("motion_only", {"C": 0.3}, train_share=0.5),
     "other prior": changed("ensemble", {"prior": 7}),
     "defaults of a regression": Model(name="plain", model="tangent"),
+    "vectors of others": Model(name="probe", model="features", file=Path("there/probe.npz"), description="a probe"),
+    "predictions of others": Model(name="theirs", model="predictions", file=Path("theirs.tsv")),
 }
 
 
