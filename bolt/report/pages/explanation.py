@@ -125,12 +125,15 @@ def _course(study: Study, run: ModelRun, scan: dict[str, Any], cache: SeriesCach
 
 
 def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
-    """Draw importance over time for the first test scans of each class, correctly predicted ones first."""
+    """Draw importance over time for the first test scans of each class; [] without importance weights."""
+    scans = examples(study, run)
+    if not scans:
+        return []
     cache = SeriesCache(run.cache)
     truth = study.layout.tables / "true_landmarks.tsv"
     events = read_table(truth, text=("scan_id",)) if truth.is_file() else None
     blocks: list[Block] = []
-    for scan in examples(study, run):
+    for scan in scans:
         name, predicted = scan["scan_id"], scan["predicted"]
         course = _course(study, run, scan, cache)
         picture = run_figure(study, run, f"{name}_importance")
