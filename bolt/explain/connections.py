@@ -5,21 +5,35 @@ What does is the covariance of features and output, which turns the weights of a
 al. 2014, doi:10.1016/j.neuroimage.2013.10.067). It needs predictions alone, so it is the same for networks, linear
 models and ensembles of both.
 
-The output is the log odds of a class. Within each fold it is z-scored and connections are centred, because models of
-different folds have scales of their own; then scans of all folds are joined. Where a person or family has one label,
-its scans are averaged first.
+The output is the log odds of a class, or a predicted number. Within each fold it is z-scored and connections are
+centred, because models of different folds have scales of their own; then scans of all folds are joined. Where a person
+or family has one label, its scans are averaged first.
+
+Predictions follow all that a model reads, also what it learned from noise. So a connection is significant only if it
+goes with the true label, too, in the same direction: both are tested, and the larger p-value holds (intersection-union
+test; Berger 1982, doi:10.1080/00401706.1982.10487790).
+
+The strength of a region is that of a node in a network: the sum over its significant connections (Rubinov and Sporns
+2010, doi:10.1016/j.neuroimage.2009.10.003). A person is tested in one fold, so maps of folds are of different people.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.spatial.distance import squareform
 
 from bolt.evaluate.metrics import fold_predictions
+from bolt.evaluate.scores import number_arrays
+from bolt.explain.regions import select
+from bolt.explain.trust.stability import STABILITY_COLUMNS, with_nulls, with_summaries
+from bolt.explain.trust.stability import map_pairs as compared_maps
 from bolt.folds.label_permutation import label_units
 from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache
@@ -31,9 +45,14 @@ MOST = 100
 """Connections of each class that are listed."""
 AT_ONCE = 4096  # connections whose null distribution is in memory at a time
 SMALLEST = 1e-12
+ALPHA = 0.05
+"""Of the p-values below which connections are significant."""
+STRONGEST = 0.02
+"""Share of a fold's connections that its map of regions is the sum of."""
 OUTPUTS = ("connections.tsv", "connection_networks.tsv", "connections.npy")
 CONNECTION_COLUMNS = columns("explain", "connections")
 NETWORK_COLUMNS = columns("explain", "connection_networks")
+REGION_COLUMNS = columns("explain", "connection_regions")
 
 
 def usable_folds(run: Path, folds: Sequence[int]) -> list[int]:
@@ -41,10 +60,20 @@ def usable_folds(run: Path, folds: Sequence[int]) -> list[int]:
     return [fold for fold in folds if label_units(_tests(run, fold)).nunique() > 1]
 
 
-def write_connections(cache: SeriesCache, run: Path, folds: Sequence[int], classes: Sequence[str], out: Path) -> None:
-    """Write ``connections.tsv``, ``connection_networks.tsv`` and ``connections.npy``.
+def write_connections(
+    cache: SeriesCache,
+    run: Path,
+    folds: Sequence[int],
+    classes: Sequence[str] | None,
+    out: Path,
+    *,
+    label: str = "label",
+    fraction: float = 0.02,
+    permutations: int = 200,
+) -> None:
+    """Write `OUTPUTS`, ``connection_regions.tsv`` and ``connection_stability.tsv``.
 
-    The last has every correlation, (outputs, R (R - 1) / 2) float32: the strict upper triangle, row by row.
+    ``connections.npy`` has every correlation, (outputs, R (R - 1) / 2) float32: the strict upper triangle, row by row.
 
     Parameters
     ----------
@@ -53,35 +82,57 @@ def write_connections(cache: SeriesCache, run: Path, folds: Sequence[int], class
         Folder with ``fold-<k>``.
     folds : sequence of int
         Some of `usable_folds`.
-    classes : sequence of str
-        In the dataset's order; of two, only the last has an output, because the first is its opposite.
+    classes : sequence of str or None
+        In the dataset's order; of two, only the last has an output, because the first is its opposite. None if labels
+        are numbers.
     out : Path
         Folder.
+    label : str
+        Name of the output, if labels are numbers.
+    fraction : float
+        Share of ROIs to select for a map.
+    permutations : int
+        Shuffles of the predictions that agreement between folds is compared with.
     """
-    shown = classes[-1:] if len(classes) == 2 else classes
-    fold, outputs, values = _sample(cache, run, folds, classes, shown)
+    shown = [label] if classes is None else classes[-1:] if len(classes) == 2 else classes
+    tests = {fold: _tests(run, fold) for fold in folds}
+    fold, outputs, truths, values = sample(cache, tests, classes, shown)
     rois = cache.rois.reset_index(drop=True)
     ends = np.triu_indices(len(rois), k=1)
     network = rois["network"].fillna("n/a").to_numpy(str)
     a, b = (network[index] for index in ends)
     between = pd.DataFrame({"network_a": np.where(a < b, a, b), "network_b": np.where(a < b, b, a)})
-    all_r, listed, networks = [], [], []
-    for name, output in zip(shown, outputs.T, strict=True):
+    maps = [fold_maps(fold, output, values, permutations) for output in outputs.T]  # of each output, each fold
+    all_r, listed, networks, regions = [], [], [], []
+    for name, output, truth, own_maps in zip(shown, outputs.T, truths.T, maps, strict=True):
         r, p, same_sign = correlate(fold, output, values)
+        r_label, p_label, _ = correlate(fold, truth, values)
+        p = np.where(np.sign(r) == np.sign(r_label), np.maximum(p, p_label), 1)
         all_r.append(r)
-        of_pairs = between.assign(r=r, significant=p < 0.05)
+        of_pairs = between.assign(r=r, significant=p < ALPHA)
         named = of_pairs.iloc[:0] if set(network) == {"n/a"} else of_pairs
         grouped = named.groupby(["network_a", "network_b"])
         means = grouped.agg(n_connections=("r", "size"), mean_r=("r", "mean"), n_significant=("significant", "sum"))
         networks.append(means.reset_index().assign(**{"class": name}))
         order = np.argsort(-np.abs(r), kind="stable")[:MOST]
-        table = pd.DataFrame({"class": name, "rank": np.arange(1, len(order) + 1), "r": r[order], "p": p[order]})
+        table = pd.DataFrame({"class": name, "rank": np.arange(1, len(order) + 1), "r": r[order]})
+        table = table.assign(r_label=r_label[order], p=p[order])
         for end, index in zip("ab", ends, strict=True):
             for column in ("value", "name", "network"):
                 table[f"{column}_{end}"] = rois[column].to_numpy()[index[order]]
         listed.append(table.assign(same_sign=same_sign[order], n_folds=len(np.unique(fold)), n=len(fold)))
+        strength = _strengths(rois, np.where(p < ALPHA, r, 0), np.stack([each[0] for each in own_maps]), fraction)
+        regions += [each.assign(**{"class": name}) for each in strength]
     with atomic(out / OUTPUTS[2]) as temporary, temporary.open("wb") as file:
         np.save(file, np.stack(all_r))
+    by_fold = {str(k): np.stack(each, axis=1) for k, *each in zip(np.unique(fold), *maps, strict=True)}
+    pairs = compared_maps({name: each[0] for name, each in by_fold.items()}, shown, fraction)
+    rows = [row | {"between": "folds", "what": "connections"} for row in pairs]
+    stability = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
+    compared = {("folds", "connections"): list(combinations(by_fold.values(), 2))}
+    stability = with_nulls(stability, compared, shown, fraction)
+    write_table(stability[list(STABILITY_COLUMNS)], out / "connection_stability.tsv", STABILITY_COLUMNS)
+    write_table(pd.concat(regions)[list(REGION_COLUMNS)], out / "connection_regions.tsv", REGION_COLUMNS)
     write_table(pd.concat(networks)[list(NETWORK_COLUMNS)], out / OUTPUTS[1], NETWORK_COLUMNS)
     write_table(pd.concat(listed)[list(CONNECTION_COLUMNS)], out / OUTPUTS[0], CONNECTION_COLUMNS)
 
@@ -126,30 +177,97 @@ def correlate(
     return r, (1 + at_least) / (1 + shuffles), np.mean([sign == np.sign(r) for sign in signs], axis=0)
 
 
+def fold_maps(
+    fold: NDArray[np.integer], output: NDArray[np.floating], connections: NDArray[np.float32], shuffles: int
+) -> list[NDArray[np.float64]]:
+    """Return the strength of each region in each fold: the sum of the fold's strongest correlations (`STRONGEST`).
+
+    All of them would bury few in the noise of many, and those that are significant over all folds would be chosen by
+    the folds that are compared.
+
+    Parameters
+    ----------
+    fold, output, connections
+        As in `correlate`.
+    shuffles : int
+
+    Returns
+    -------
+    list of float arrays (1 + shuffles, rois)
+        Of each fold: of its predictions, and of shuffles of them.
+    """
+    random, maps = np.random.default_rng(0), []
+    n_weak = connections.shape[1] - math.ceil(STRONGEST * connections.shape[1])
+    for number in np.unique(fold):
+        own, values = output[fold == number].astype(np.float32), connections[fold == number]
+        norm = np.linalg.norm(values, axis=0) * np.linalg.norm(own)
+        values = values / np.where(norm > 0, norm, np.inf)
+        strengths = []
+        for one in [own, *random.permuted(np.tile(own, (shuffles, 1)), axis=1)]:
+            r = one @ values
+            strong = np.abs(r) >= np.partition(np.abs(r), n_weak)[n_weak]
+            strengths.append(squareform(np.where(strong, r, 0)).sum(axis=0, dtype=float))
+        maps.append(np.stack(strengths))
+    return maps
+
+
+def _strengths(
+    rois: pd.DataFrame, r: NDArray[np.floating], by_fold: NDArray[np.floating], fraction: float
+) -> list[pd.DataFrame]:
+    """Return strengths of regions where connections (pairs,) are stronger with the output, and where they are weaker.
+
+    `r` is 0 where not significant, `by_fold` (folds, rois) are `fold_maps`.
+    """
+    matrix, tables = squareform(r), []
+    for direction, sign in (("stronger", 1), ("weaker", -1)):
+        strength, frequency = sign * matrix.sum(axis=0, dtype=float), (sign * by_fold > 0).mean(axis=0)
+        numbers = {"strength": strength, "n_significant": (sign * matrix > 0).sum(axis=0)}
+        numbers |= {"selected": select(strength, fraction), "selection_frequency": frequency, "n_folds": len(by_fold)}
+        table = rois[["value", "name", "network", "hemisphere"]].assign(direction=direction, **numbers)
+        table = table.sort_values("strength", ascending=False, kind="stable")
+        tables.append(table.assign(rank=np.arange(1, len(table) + 1)))
+    return tables
+
+
 def _tests(run: Path, fold: int) -> pd.DataFrame:
     """Return the predictions of a fold's test scans; no rows if it failed."""
     return fold_predictions(run / f"fold-{fold}")[2].query("role == 'test'").reset_index(drop=True)
 
 
-def _sample(
-    cache: SeriesCache, run: Path, folds: Sequence[int], classes: Sequence[str], shown: Sequence[str]
-) -> tuple[NDArray[np.integer], NDArray[np.float64], NDArray[np.float32]]:
-    """Return fold, outputs (n, outputs) and connections (n, pairs) of each tested person (or scan) and fold."""
+def _outputs(
+    tests: pd.DataFrame, classes: Sequence[str] | None, shown: Sequence[str]
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Return log odds of the shown classes, or predicted numbers, and the truth, (scans, outputs) each."""
+    if classes is None:
+        truth, predicted = number_arrays(tests)
+        return predicted[:, None], truth[:, None]
+    probability = tests[[f"p_{name}" for name in classes]].to_numpy(float).clip(SMALLEST, 1)
+    chosen = probability[:, [classes.index(name) for name in shown]]
+    odds = np.log(chosen) - np.log((1 - chosen).clip(SMALLEST))
+    return odds, (tests["label"].to_numpy(str)[:, None] == np.array(shown)).astype(float)
+
+
+def sample(
+    cache: SeriesCache, tests: Mapping[int, pd.DataFrame], classes: Sequence[str] | None, shown: Sequence[str]
+) -> tuple[NDArray[np.integer], NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
+    """Return fold, outputs and truths (n, outputs), and connections (n, pairs) of tested people (or scans) and folds.
+
+    Outputs and truths are z-scored within folds, connections centred. `tests` are test rows of each fold's predictions,
+    `shown` the classes that have an output.
+    """
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
-    numbers, outputs, values = [], [], []
-    for fold in folds:
-        tests = _tests(run, fold)
-        unit = pd.factorize(label_units(tests), sort=True)[0]
+    parts = []
+    for fold, table in tests.items():
+        unit = pd.factorize(label_units(table), sort=True)[0]
         n = np.bincount(unit)
-        probability = tests[[f"p_{name}" for name in classes]].to_numpy(float).clip(SMALLEST, 1)
-        chosen = probability[:, [classes.index(name) for name in shown]]
-        odds = np.log(chosen) - np.log((1 - chosen).clip(SMALLEST))
-        output = np.stack([np.bincount(unit, column) / n for column in odds.T], axis=1)
+        scored = []
+        for given in _outputs(table, classes, shown):
+            mean = np.stack([np.bincount(unit, column) / n for column in given.T], axis=1)
+            sd = mean.std(axis=0)
+            scored.append((mean - mean.mean(axis=0)) / np.where(sd > 0, sd, 1))
         connections = np.zeros((len(n), n_pairs(cache.n_rois)), np.float32)
-        for row, scan in zip(unit, tests["scan_id"], strict=True):
+        for row, scan in zip(unit, table["scan_id"], strict=True):
             connections[row] += connectivity(cache.finite_series(int(rows[scan])), fisher_z=True) / n[row]
-        sd = output.std(axis=0)
-        numbers.append(np.full(len(output), fold))
-        outputs.append((output - output.mean(axis=0)) / np.where(sd > 0, sd, 1))
-        values.append(connections - connections.mean(axis=0))
-    return np.concatenate(numbers), np.concatenate(outputs), np.concatenate(values)
+        parts.append((np.full(len(n), fold), *scored, connections - connections.mean(axis=0)))
+    fold, outputs, truths, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return fold, outputs, truths, values

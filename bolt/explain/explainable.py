@@ -1,8 +1,9 @@
-"""Which models can be explained; checked before any work."""
+"""Which models can be explained, and by what; checked before any work."""
 
 from __future__ import annotations
 
 from bolt.config import Dataset, Model
+from bolt.models.registry import inputs_of
 
 
 def has_importance(model: Model) -> bool:
@@ -20,3 +21,10 @@ def has_importance(model: Model) -> bool:
 def can_be_explained(model: Model, dataset: Dataset) -> bool:
     """Return whether a model of this dataset is explained; landmarks and regions need classes."""
     return has_importance(model) and dataset.classes is not None
+
+
+def has_connections(model: Model) -> bool:
+    """Return whether the predictions of a model, or of a member of an ensemble, follow connections: it sees brains."""
+    if model.members:
+        return any(map(has_connections, model.members))
+    return model.model != "majority" and inputs_of(model.model) != "covariates"

@@ -65,9 +65,10 @@ class Plan:
         Scans: all, to download, raw; T1w images to preprocess; scans whose ROI series are not there already; atlases.
     n_trainings, n_fits : int
         Jobs that train a model in epochs, and that fit one at once.
-    n_evaluated, n_explained, n_mapped, n_timed, n_checked : int
-        Runs of models that are judged, explained by landmarks, drawn on the brain, drawn over tasks, and whose
-        explanation is checked. The oracle's are runs of their own, which are not checked.
+    n_evaluated, n_explained, n_mapped, n_timed, n_checked, n_connected : int
+        Runs of models that are judged, explained by landmarks, drawn on the brain, drawn over tasks, whose explanation
+        is checked, and whose predictions are correlated with connections. The oracle's are runs of their own, which are
+        not checked.
     n_weighed_folds, n_explained_folds, n_checked_folds, n_inner : int
         Folds with importance weights, those of explained and of checked runs, and the inner folds of each.
     n_retrained : int
@@ -124,6 +125,7 @@ class Plan:
         self.n_evaluated = len(trained) if self.whole else 0
         self.n_explained, self.n_mapped, self.n_timed, self.n_checked = map(len, (regressed, mapped, timed, checked))
         self.n_weighed_folds, self.n_explained_folds, self.n_checked_folds = map(n_folds, (weighed, regressed, checked))
+        self.n_connected = len(run.connected_runs()) if self.whole else 0
         explain = config.explain
         self.n_inner = explain.inner_folds if regressed else 0
         self.n_retrained = len(checked) if explain.sanity.controlled and len(config.seeds) == 1 else 0

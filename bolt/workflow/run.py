@@ -17,7 +17,7 @@ from bolt.config.study import Study, paper_dataset, paper_table
 from bolt.datasets.spaces import use_space_of_images
 from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import EXPLAINED_BY, available, entries, rows_of, trained_models
-from bolt.explain.explainable import can_be_explained
+from bolt.explain.explainable import can_be_explained, has_connections
 from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
 from bolt.io.files import read_json, sha256, write_text
 from bolt.io.integrity import require_outputs, require_unaltered
@@ -256,6 +256,10 @@ class Run(ScanFiles):
         """Return the configured runs whose model has an explanation."""
         return [run for run in self.study.runs if self.explained(run.model)]
 
+    def connected_runs(self) -> list[ModelRun]:
+        """Return the configured runs whose model predicts from brain data, so that connections go with it."""
+        return [run for run in self.study.runs if has_connections(self.models[run.model])]
+
     def experiment_runs(self, name: str) -> list[ModelRun]:
         """Return every run that an experiment needs, each once."""
         rows = [row for row in entries(self.config, self.experiments[name]) if not row.note]
@@ -361,9 +365,10 @@ class Run(ScanFiles):
     def explanations(self) -> list[Path]:
         """Return everything that explains the configured runs."""
         explain = self.config.explain
-        names = ["roi_weights.tsv", "connections.tsv", *["tasks.tsv"] * self.dataset.has_tasks, "stability.tsv"]
+        names = ["roi_weights.tsv", *["tasks.tsv"] * self.dataset.has_tasks, "stability.tsv"]
         names += ["sanity.tsv"] * explain.sanity.asked + ["faithfulness_areas.tsv"] * (explain.faithfulness.scans > 0)
-        return [run.explanation / name for run in self.explained_runs() for name in names]
+        files = [run.explanation / name for run in self.explained_runs() for name in names]
+        return [*files, *(run.explanation / "connections.tsv" for run in self.connected_runs())]
 
     def explanation_pages(self) -> list[Path]:
         """Return the pages of the explanation and of its tests, where a model can be explained."""

@@ -44,20 +44,29 @@ def test_from_scans_to_report(config, tmp_path):
     names = {"atlas": "dosenbach160", "model": model, "seed": 0}
     assert stage(config, "train_folds", "--fold", "0", "1", "2", **names) == 0
     assert stage(config, "evaluate", **names) == 0
+    assert stage(config, "connections", **names) == 0
+    assert stage(config, "explanation") == 0
+    assert "with the predicted years" in (tmp_path / "results/mine/report/explanation.html").read_text()
     assert stage(config, "report") == 0
     folder = next((tmp_path / "results/mine/runs").rglob("seed-0"))
     assert read_json(folder / "summary.json")["pooled"]["n_scans"] == 24
-    names = ("index", "performance", "cohort")
+    names = ("index", "performance", "cohort", "explanation")
     page = "".join((tmp_path / f"results/mine/report/{name}.html").read_text() for name in names)
-    for text in ("mean absolute error", "years, a number", "No landmarks and regions", "quarters of the label"):
+    for text in (
+        "mean absolute error",
+        "years, a number",
+        "connections only. Landmarks are regressions",
+        "quarters of the label",
+    ):
         assert text in page, text
     assert "Algorithm 1" not in page
     json.dumps(read_json(folder / "fold-0/checkpoint.json"), allow_nan=False)
 
 
-def test_the_workflow_asks_for_no_explanation(config):
+def test_the_workflow_asks_for_connections_alone(config):
     run = Run(yaml.safe_load(config.read_text()))
-    assert run.explanations() == [] and run.truth() == [] and len(run.metrics()) == 1
+    assert [file.name for file in run.explanations()] == ["connections.tsv"]
+    assert run.truth() == [] and len(run.metrics()) == 1
 
 
 def test_landmarks_say_that_they_need_classes(config):

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 
-from bolt.explain.connections import MOST, correlate, usable_folds, write_connections
+from benchmarks.verdicts.connections import any_other, first_planted, significant
+from bolt.explain.connections import MOST, correlate, fold_maps, usable_folds, write_connections
 from bolt.io.errors import DataError
-from bolt.io.files import read_table, write_status
+from bolt.io.files import read_table, write_status, write_table
 from bolt.training.outputs import write_predictions
 from tests.explain.runs import MemoryCache
 
@@ -16,13 +17,15 @@ N_ROIS, PLANTED = 8, (2, 5)
 TEXT = ("scan_id", "subject", "group", "site")
 
 
-def made_up(folder, classes=CLASSES, networks=None, n=60):
+def made_up(folder, classes=CLASSES, networks=None, n=60, follows=True):
     """Write predictions of two folds that follow the planted connection; folds differ in scale and offset."""
     random = np.random.default_rng(0)
     strength = random.uniform(0, 2, n)
+    label = np.arange(n) // 2 % len(classes)  # each class is in both folds
+    strength[np.argsort(label, kind="stable")] = np.sort(strength) if follows else strength
     series = random.standard_normal((n, 80, N_ROIS))
     series[..., PLANTED[1]] += strength[:, None] * series[..., PLANTED[0]]
-    cache = MemoryCache(list(series), [classes[i % len(classes)] for i in range(n)], networks)
+    cache = MemoryCache(list(series), [classes[i] for i in label], networks)
     cache.index["subject"] = cache.index["group"] = [f"{i // 2}" for i in range(n)]
     for fold in (0, 1):
         odds = (strength - 1) * (1, 10)[fold] + (0, 3)[fold] + 0.1 * random.standard_normal(n)
@@ -45,7 +48,7 @@ def test_the_planted_connection_is_found_and_no_other(tmp_path):
     ends = ["name_a", "name_b", "value_a", "value_b", "n_folds", "n"]
     assert first[ends].tolist() == ["roi2", "roi5", 30, 60, 2, 60]
     assert first["r"] > 0.8 and first["p"] == pytest.approx(1 / 1001) and first["same_sign"] == 1
-    assert (table["p"].iloc[1:] > 0.05).all() and table["r"].abs().is_monotonic_decreasing
+    assert first["r_label"] > 0.6 and (table["p"].iloc[1:] > 0.05).all() and table["r"].abs().is_monotonic_decreasing
     networks = read_table(tmp_path / "connection_networks.tsv").set_index(["network_a", "network_b"])
     assert networks.index.tolist() == [("default", "default"), ("default", "visual"), ("visual", "visual")]
     assert networks["n_significant"].tolist() == [0, 1, 0] and networks["n_connections"].tolist() == [6, 16, 6]
@@ -128,3 +131,55 @@ def test_folds_that_failed_or_tested_one_person_are_not_usable(tmp_path):
     assert usable_folds(tmp_path, [0, 1, 2]) == [0]  # fold 1 tested one scan, fold 2 is missing
     write_status(tmp_path / "fold-0/status.json", "failed", "train", DataError("loss is NaN"))
     assert usable_folds(tmp_path, [0, 1, 2]) == []
+
+
+def test_what_goes_with_the_prediction_alone_is_not_significant(tmp_path):
+    """A model that learned noise follows its connection, which the classes do not differ in."""
+    cache = made_up(tmp_path, follows=False)
+    write_connections(cache, tmp_path, [0, 1], CLASSES, tmp_path)
+    table = read_table(tmp_path / "connections.tsv")
+    assert table["r"].iloc[0] > 0.8 and abs(table["r_label"].iloc[0]) < 0.4 and (table["p"] > 0.05).all()
+    assert not read_table(tmp_path / "connection_regions.tsv")["selected"].any()
+
+
+def test_the_strength_of_regions_is_the_sum_of_significant_connections(tmp_path):
+    write_connections(made_up(tmp_path), tmp_path, [0, 1], CLASSES, tmp_path, fraction=0.25)
+    r = read_table(tmp_path / "connections.tsv")["r"].iloc[0]
+    table = read_table(tmp_path / "connection_regions.tsv")
+    assert len(table) == 2 * N_ROIS and set(table.loc[table["selected"], "direction"]) == {"stronger"}
+    chosen = table[table["selected"]].set_index("name")
+    assert sorted(chosen.index) == ["roi2", "roi5"] and (chosen["n_significant"] == 1).all()
+    assert chosen["strength"].to_numpy() == pytest.approx(r, abs=1e-6) and (chosen["selection_frequency"] == 1).all()
+    means = read_table(tmp_path / "connection_stability.tsv").set_index("one").loc["mean"]
+    assert means["pearson"] > 0.9 and means["p"] < 0.05 and means["what"] == "connections"
+
+
+def test_a_folds_map_is_of_its_strongest_connections():
+    """Three regions; of three connections, ceil(2 %) = 1 counts: that of the first two."""
+    values = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]], np.float32)
+    output = np.array([-3.0, 3, 1, -1])
+    [found] = fold_maps(np.zeros(4, int), output, values, shuffles=3)
+    r = -6 / np.sqrt(2 * 20)
+    assert found.shape == (4, 3) and found[0] == pytest.approx([r, r, 0], abs=1e-6)
+
+
+def test_predicted_numbers_have_connections(tmp_path):
+    cache = made_up(tmp_path)
+    for fold in (0, 1):
+        file = tmp_path / f"fold-{fold}/predictions.tsv"
+        table = read_table(file, text=TEXT)
+        odds = np.log(table["p_patient"] / table["p_control"])
+        age = odds + np.random.default_rng(fold).standard_normal(len(odds))
+        table = table.drop(columns=["p_control", "p_patient"]).assign(predicted=odds, label=age)
+        write_table(table, file, dict.fromkeys(table, ""))
+    write_connections(cache, tmp_path, [0, 1], None, tmp_path, label="age")
+    first = read_table(tmp_path / "connections.tsv").iloc[0]
+    assert first[["class", "name_a", "name_b"]].tolist() == ["age", "roi2", "roi5"] and first["p"] < 0.01
+
+
+@pytest.mark.slow
+def test_linear_models_follow_planted_connections_and_no_noise():
+    """In 12 simulations of noise at most 3 name one (binomial, 5 %: exceeded once in 400)."""
+    for learner in ("ridge", "tangent"):
+        assert sum(any_other(significant(seed, learner, 0)[1]) for seed in range(12)) <= 3
+        assert any(first_planted(significant(seed, learner, 0.15)[1]) for seed in range(4))

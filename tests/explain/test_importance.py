@@ -137,6 +137,17 @@ def test_only_bolt_with_cls_tokens_and_series_alone():
         assert not can_be_explained(model, dataset.model_copy(update={"classes": None}))
 
 
-def test_no_explanation_is_asked_of_what_has_none(tmp_path):
-    run = Run({"dataset": "series", "models": [str(write_yaml(tmp_path / "without.yaml", {"model": "bolt"} | NONE))]})
-    assert run.explanations() == [] and run.explanation_pages() == []
+@pytest.mark.parametrize(
+    ("model", "files"),
+    [
+        ({"model": "bolt"} | NONE, ["connections.tsv"]),
+        ({"model": "tangent"}, ["connections.tsv"]),
+        ({"model": "ensemble", "members": ["ridge", "meanmlp"]}, ["connections.tsv"]),
+        ({"model": "logistic", "covariates": ["site"]}, []),
+        ({"model": "majority"}, []),
+    ],
+)
+def test_connections_are_asked_of_all_that_see_brains(tmp_path, model, files):
+    run = Run({"dataset": "abide1", "models": [str(write_yaml(tmp_path / "some.yaml", model))]})
+    assert {file.name for file in run.explanations()} == set(files)  # a file per atlas
+    assert len(run.explanation_pages()) == 2 * len(files)

@@ -1,4 +1,4 @@
-# Which time points and which regions drive the prediction.
+# Which time points and which regions drive the prediction, and which connections go with it.
 
 
 rule explain_fold:
@@ -42,6 +42,8 @@ rule connections:
         connections=RUN.explanation / "connections.tsv",
         networks=RUN.explanation / "connection_networks.tsv",
         matrices=RUN.explanation / "connections.npy",
+        regions=RUN.explanation / "connection_regions.tsv",
+        stability=RUN.explanation / "connection_stability.tsv",
     conda:
         "../envs/imaging.yaml"
     resources:

@@ -5,7 +5,7 @@ rule explanation:
     input:
         run.explanations(),
         run.truth(),
-        [each.folder / "metrics.tsv" for each in run.explained_runs()],
+        [each.folder / "metrics.tsv" for each in run.connected_runs()],
     output:
         report(
             [layout.explanation_page, layout.trust_page],

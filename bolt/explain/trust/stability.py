@@ -131,10 +131,7 @@ def write_stability(
         compared["seeds", "regions"].append((np.mean(refitted[0], axis=0), np.mean(refitted[1], axis=0)))
         compared["seeds", "halves"] += halves
     table = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
-    for (between, what), its_pairs in compared.items():
-        for name, values in zip(classes, null_columns(its_pairs, fraction) if its_pairs else [], strict=False):
-            row = (table["between"] == between) & (table["what"] == what) & (table["class"] == name)
-            table.loc[row & (table["one"] == "mean"), list(values)] = list(values.values())
+    table = with_nulls(table, compared, classes, fraction)
     write_table(table[list(STABILITY_COLUMNS)], run.explanation / "stability.tsv", STABILITY_COLUMNS)
 
 
@@ -223,6 +220,20 @@ def with_summaries(pairs: pd.DataFrame) -> pd.DataFrame:
         ends = ends.rename_axis("one").reset_index().assign(**dict(zip(KEYS, keys, strict=True)))
         parts += [part, ends]
     return pd.concat(parts, ignore_index=True) if parts else pairs
+
+
+def with_nulls(
+    table: pd.DataFrame,
+    compared: Mapping[tuple[str, str], Sequence[tuple[Maps, Maps]]],
+    classes: Sequence[str],
+    fraction: float,
+) -> pd.DataFrame:
+    """Fill `null_columns` into the rows "mean" of a table of `with_summaries`; pairs by ``between`` and ``what``."""
+    for (between, what), its_pairs in compared.items():
+        for name, values in zip(classes, null_columns(its_pairs, fraction) if its_pairs else [], strict=False):
+            row = (table["between"] == between) & (table["what"] == what) & (table["class"] == name)
+            table.loc[row & (table["one"] == "mean"), list(values)] = list(values.values())
+    return table
 
 
 class Refits:

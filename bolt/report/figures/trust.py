@@ -153,7 +153,7 @@ def draw_stability(folds: pd.DataFrame, out: Path) -> None:
 
 
 def colour_map(classes: Sequence[str], name: str) -> str:
-    """Return the colours of correlations with the log odds of a class: its own colour is positive."""
+    """Return the colours of correlations with the prediction of a class: its own colour is positive."""
     return f"{DIVERGING[:-2]}" if len(classes) == 2 and classes[0] != name else DIVERGING
 
 
@@ -225,5 +225,5 @@ def _draw(
                 axes.text(j, i, counts[name][i, j], ha="center", va="center", fontsize=6)
             if number == len(matrices) - 1 or columns == 1:
                 bar = figure.colorbar(picture, ax=list(panels.flat), shrink=0.7 / rows, aspect=18)
-                bar.set_label("correlation with the log odds")
+                bar.set_label("correlation with the prediction")
                 bar.outline.set_edgecolor(LINE)

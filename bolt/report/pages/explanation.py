@@ -17,8 +17,8 @@ from bolt.config import Paths
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.evaluate.metrics import read_predictions
-from bolt.explain.connections import SHUFFLES
-from bolt.explain.explainable import has_importance
+from bolt.explain.connections import ALPHA, SHUFFLES
+from bolt.explain.explainable import has_connections, has_importance
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import BoltError, DataError
@@ -53,6 +53,7 @@ from bolt.report.pages.verdicts import MARKS, believed, counted, verdicts_of
 from bolt.report.tables.explanation import (
     TASK_KEYS,
     alignment_table,
+    connected_regions,
     selected_networks,
     selected_rois,
     sign_counts,
@@ -75,11 +76,13 @@ SHOWN = 15
 
 
 def unexplained(study: Study) -> dict[str, list[str]]:
-    """Return the titles of runs that are not explained, by reason."""
+    """Return the titles of runs that are not explained, or by connections alone, by reason."""
     titles: dict[str, list[str]] = {}
     for run in study.runs:
         model = study.models[run.model]
-        if study.dataset.classes is None:
+        if not has_connections(model):
+            reason = "blind"
+        elif study.dataset.classes is None:
             reason = "number"
         elif model.covariates:
             reason = "covariates"
@@ -122,12 +125,15 @@ def _course(study: Study, run: ModelRun, scan: dict[str, Any], cache: SeriesCach
 
 
 def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
-    """Draw importance over time for the first test scans of each class, correctly predicted ones first."""
+    """Draw importance over time for the first test scans of each class; [] without importance weights."""
+    scans = examples(study, run)
+    if not scans:
+        return []
     cache = SeriesCache(run.cache)
     truth = study.layout.tables / "true_landmarks.tsv"
     events = read_table(truth, text=("scan_id",)) if truth.is_file() else None
     blocks: list[Block] = []
-    for scan in examples(study, run):
+    for scan in scans:
         name, predicted = scan["scan_id"], scan["predicted"]
         course = _course(study, run, scan, cache)
         picture = run_figure(study, run, f"{name}_importance")
@@ -283,11 +289,12 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
     else:
         values = np.load(run.explanation / "connections.npy", allow_pickle=False)
         plot_roi_matrices(dict(zip(names, values, strict=True)), classes, picture)
-    colours = say("connections.colours", classes=classes)
-    of_classes = names[0] if len(names) == 1 else "each class"
-    caption = say("connections.matrix", networks=len(networks), classes=of_classes, colours=colours)
+    colours = say("connections.colours", classes=classes, label=study.dataset.label)
+    output = names[0] if len(names) == 1 else "each class"
+    output = f"log odds of {output}" if classes else output
+    caption = say("connections.matrix", networks=len(networks), output=output, colours=colours)
     blocks: list[Block] = [Text(say("connections.meaning")), Picture(picture, caption)]
-    clear = table[(table["p"] < 0.05) & (table["rank"] <= DRAWN)]
+    clear = table[(table["p"] < ALPHA) & (table["rank"] <= DRAWN)]
     shown = table[table["rank"] <= SHOWN]
     image = label_image(study, run.atlas)
     places: dict[int, str] = {}  # centres in mm, for names that do not say where a ROI is
@@ -297,6 +304,7 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
         picture = run_figure(study, run, "connectome")
         plot_connectome(clear, image, classes, picture)
         blocks.append(Picture(picture, say("connections.brain", n=len(clear), colours=colours)))
+    blocks += _connected_regions(study, run, image)
     if image is not None:
         rois = np.unique(shown[["value_a", "value_b"]].to_numpy(int))
         found = zip(rois, centres(image, rois), strict=True)
@@ -304,6 +312,28 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
     caption = say("connections.strongest", shuffles=SHUFFLES, n=table["n"].iloc[0])
     blocks.append(Table(strongest_connections(shown, places), caption, file))
     return blocks
+
+
+def _connected_regions(study: Study, run: ModelRun, image: nib.Nifti1Image | None) -> list[Block]:
+    """Show the regions of significant connections; [] if there are none."""
+    file, classes = run.explanation / "connection_regions.tsv", study.dataset.coloured
+    table = read_table(file, text=ROI_TEXT)
+    if classes and len(classes) != 2:
+        table, shown = table[table["direction"] == "stronger"], classes
+    else:  # of two classes, the other one is predicted where connections are weaker
+        name = str(table["class"].iloc[0])
+        other = next((each for each in classes if each != name), "")
+        favoured = (name, other) if classes else (f"higher {name}", f"lower {name}")
+        of_direction = table["direction"].map(dict(zip(("stronger", "weaker"), favoured, strict=True)))
+        table, shown = table.assign(**{"class": of_direction}), list(classes or favoured)
+    if not table["selected"].astype(bool).any():
+        return []
+    blocks: list[Block] = []
+    if image is not None:
+        picture = run_figure(study, run, "connected_regions")
+        plot_regions(table, image, shown, picture)
+        blocks.append(Picture(picture, say("connections.regions", explain=study.config.explain, classes=shown)))
+    return [*blocks, Table(connected_regions(table), say("connections.selected"), file)]
 
 
 Part = Callable[[Study, ModelRun], list[Block]]
@@ -373,7 +403,7 @@ def story_of(study: Study, run: ModelRun) -> dict[str, Any] | None:
 def _note(study: Study, run: ModelRun) -> str:
     """Say which part of an ensemble is explained."""
     model = study.models[run.model]
-    if not model.members:
+    if not (model.members and has_importance(model)):
         return ""
     title = next(member.title for member in model.members if has_importance(member))
     others = sum(not has_importance(member) for member in model.members)

@@ -6,7 +6,7 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -164,6 +164,15 @@ def agreement(table: pd.DataFrame, correlation: float, alpha: float, *, between:
     return Answer(SUPPORTED if halves["p"] < alpha else "not in others", facts)
 
 
+def connected(table: pd.DataFrame, alpha: float) -> Answer | None:
+    """Compare the correlation of the maps of connections of different folds with shuffled predictions."""
+    means = table[table["one"] == "mean"]
+    if means.empty or means["p"].isna().any():
+        return None
+    facts = means[["pearson", "pearson_null", "p"]].mean().to_dict()
+    return Answer(_outcome(facts["p"] < alpha), {"maps": facts})
+
+
 def planted(table: pd.DataFrame, *, measures: list[str]) -> Answer | None:
     """Compare measures of planted truth with their expected ranges."""
     if not set(measures) <= set(table["measure"]):
@@ -218,6 +227,7 @@ MEASURES: dict[str, Callable[..., Answer | None]] = {
     "regions": regions,
     "folds": partial(agreement, between="folds"),
     "seeds": partial(agreement, between="seeds"),
+    "connections": connected,
     "planted moments": partial(planted, measures=["landmark AUC", "landmark AUC of position alone"]),
     "planted regions": partial(planted, measures=["planted ROIs, p"]),
     "random weights": partial(sanity, check="cascade"),
@@ -226,6 +236,8 @@ MEASURES: dict[str, Callable[..., Answer | None]] = {
     "insertion": partial(faithfulness, direction="insertion"),
 }
 """By the names of the questions."""
+OF_CONNECTIONS = ("prediction", "connections")
+"""Questions about a model of which only connections are known."""
 
 
 @dataclass(frozen=True)
@@ -290,9 +302,9 @@ def _change(row: dict[str, Any]) -> str:
     return signed(row["difference"]) + ("" if pd.isna(row["p"]) else f", p {p_value(row['p'])}")
 
 
-def verdicts(evidence: Evidence) -> list[Verdict]:
-    """Return the verdicts on all questions that apply."""
-    return [verdict for name in questions() if (verdict := ask(name, evidence))]
+def verdicts(evidence: Evidence, names: Iterable[str] | None = None) -> list[Verdict]:
+    """Return the verdicts on all questions that apply, or on those of the given names."""
+    return [verdict for name in names or questions() if (verdict := ask(name, evidence))]
 
 
 def verdicts_of(study: Study, run: ModelRun) -> list[Verdict]:
@@ -301,7 +313,9 @@ def verdicts_of(study: Study, run: ModelRun) -> list[Verdict]:
     switched_on = {"sanity.tsv": explain.sanity.asked, "faithfulness_areas.tsv": explain.faithfulness.scans > 0}
     disabled = frozenset(file for file, on in switched_on.items() if not on)
     evidence = Evidence(run.folder, run.explanation, explain.tokens, truth_file(study, run), disabled)
-    return verdicts(evidence) if evidence.file("landmarks.tsv") else []
+    if evidence.file("landmarks.tsv"):
+        return verdicts(evidence)
+    return verdicts(evidence, OF_CONNECTIONS) if evidence.file("connections.tsv") else []
 
 
 def counted(verdicts: Sequence[Verdict]) -> str:

@@ -86,6 +86,11 @@ def strongest_connections(table: pd.DataFrame, places: Mapping[int, str]) -> pd.
     return filled("strongest_connections", table, several=table["class"].nunique() > 1, places=places)
 
 
+def connected_regions(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the selected regions (``connection_regions.tsv``); `class` is what they go with."""
+    return filled("connected_regions", table[table["selected"].astype(bool)])
+
+
 def alignment_table(aligned: pd.DataFrame) -> pd.DataFrame:
     """Return how importance is distributed over event types (``tasks_alignment.tsv``)."""
     keys = list(aligned[TASK_KEYS].itertuples(index=False, name=None))

@@ -133,17 +133,23 @@ def regions(job: Job) -> None:
     job.note(weights, [job.input.cache, coefficients, job.input.controls], seed=job.options.seed)
 
 
-@stage(jobs=lambda plan: plan.n_checked)
+@stage(
+    settings=lambda study: study.config.explain.model_dump(include={"top_rois", "agreement"}),
+    jobs=lambda plan: plan.n_connected,
+)
 def connections(job: Job) -> None:
     """Write which connections a run's predictions follow."""
     from bolt.explain.connections import usable_folds, write_connections
 
-    classes, predictions, out = job.require_classes(), job.input.some("predictions"), job.output.connections
+    dataset, explain, predictions, out = job.dataset, job.config.explain, job.input.some("predictions"), job.output
     folder = predictions[0].parents[1]
     done = usable_folds(folder, job.folds)
-    job.of_folds(done, lambda: write_connections(job.series_cache(), folder, done, classes, out.parent))
+    where = folder, done, dataset.classes, out.connections.parent
+    facts: dict[str, Any] = {"label": dataset.label, "fraction": explain.top_rois}
+    facts["permutations"] = explain.agreement.permutations
+    job.of_folds(done, lambda: write_connections(job.series_cache(), *where, **facts))
     used = [file for fold, file in zip(job.folds, predictions, strict=True) if fold in done]
-    job.note(out, [job.input.cache, used], seed=job.options.seed)
+    job.note(out.connections, [job.input.cache, used], seed=job.options.seed)
 
 
 @stage(settings=lambda study: study.config.explain.model_dump(include=TASK_KEYS), jobs=lambda plan: plan.n_timed)

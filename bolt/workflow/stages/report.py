@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bolt")
 EXPLAINED = (
     *("roi_weights.tsv", "connections.tsv", "tasks.tsv", "landmarks.tsv"),
-    *("stability.tsv", "sanity.tsv", "faithfulness_areas.tsv"),
+    *("stability.tsv", "sanity.tsv", "faithfulness_areas.tsv", "connection_stability.tsv"),
 )
 """What the pages of the explanation show of a run."""
 
@@ -56,7 +56,7 @@ def _explanation_settings(study: Study) -> list[Any]:
     return [templates(), atlas_images(study), study.config.explain, study.dataset]
 
 
-@stage(settings=_explanation_settings, jobs=lambda plan: int(plan.n_checked > 0))
+@stage(settings=_explanation_settings, jobs=lambda plan: int(plan.n_connected > 0))
 def explanation(job: Job) -> None:
     """Write the pages of the explanation of all runs."""
     from bolt.report.pages.explanation import write_explanation

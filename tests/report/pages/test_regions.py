@@ -4,15 +4,19 @@ import re
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from bolt.explain.connections import CONNECTION_COLUMNS, NETWORK_COLUMNS
+from bolt.config.study import Study
+from bolt.explain.connections import CONNECTION_COLUMNS, NETWORK_COLUMNS, REGION_COLUMNS
 from bolt.io.files import write_table
 from bolt.report.figures.brains import plot_connectome, plot_networks, write_views
 from bolt.report.figures.style import TWO, class_colours
 from bolt.report.figures.trust import colour_map, plot_network_matrices
+from bolt.report.html import Table
+from bolt.report.pages.explanation import story_of
 from tests.report.figures.test_brains import IMAGE, weights
 from tests.report.figures.test_plots import has_colour
-from tests.report.results import first_run
+from tests.report.results import first_run, settings, words_only
 
 
 def loaded(page):
@@ -54,12 +58,16 @@ def made_up(study, p, networks=("default", "visual")):
         about | {"rank": i + 1, "value_a": 1, "name_a": f"roi{i}", "value_b": 2 + i, "name_b": "x"} for i in range(20)
     ]
     ends = {"network_a": "default", "network_b": "visual"}
-    table = pd.DataFrame(rows).assign(**ends, r=0.4, p=p, same_sign=0.9, n_folds=10, n=80)
+    table = pd.DataFrame(rows).assign(**ends, r=0.4, r_label=0.2, p=p, same_sign=0.9, n_folds=10, n=80)
     write_table(table[list(CONNECTION_COLUMNS)], out / "connections.tsv", CONNECTION_COLUMNS)
     pairs = [(a, b) for a in networks for b in networks if a <= b]
     numbers = about | {"n_connections": 9, "mean_r": -0.2, "n_significant": 3}
     of_networks = pd.DataFrame(pairs, columns=list(ends)).assign(**numbers)
     write_table(of_networks[list(NETWORK_COLUMNS)], out / "connection_networks.tsv", NETWORK_COLUMNS)
+    ends = {"value": [1, 2], "name": ["roi0", "x"], "network": "default", "hemisphere": "L", "rank": [1, 2]}
+    rows = pd.DataFrame(ends).assign(strength=0.8, n_significant=2, selection_frequency=0.9, n_folds=10, **about)
+    both = pd.concat([rows.assign(direction=name, selected=p < 0.05) for name in ("stronger", "weaker")])
+    write_table(both[list(REGION_COLUMNS)], out / "connection_regions.tsv", REGION_COLUMNS)
     np.save(out / "connections.npy", np.full((1, 45), 0.3, np.float32))
 
 
@@ -77,3 +85,23 @@ def test_several_classes_have_a_brain_each(tmp_path):
     table = pd.DataFrame({"class": ["rest", "motor"], "value_a": values[0], "value_b": values[1], "r": [0.3, -0.3]})
     plot_connectome(table, IMAGE, ["rest", "motor", "emotion"], tmp_path / "brains.png")
     assert has_colour(tmp_path / "brains.png", "#67001f", 50) and has_colour(tmp_path / "brains.png", "#053061", 50)
+
+
+@pytest.mark.parametrize(
+    ("classes", "shown"),
+    [
+        (["control", "patient"], {"patient", "control"}),
+        (None, {"higher patient", "lower patient"}),  # the label's name is that of the only output
+        (["control", "patient", "other"], {"patient"}),
+    ],
+)
+@words_only()
+def test_a_model_without_importance_has_connections_and_their_regions(tmp_path, classes, shown):
+    study = settings(tmp_path)
+    study = Study(study.config, study.dataset.model_copy(update={"classes": classes, "label": "patient"}))
+    made_up(study, 0.001)
+    story = story_of(study, first_run(study))
+    assert [verdict.short for verdict in story["verdicts"]] == ["better than chance"]  # one fold: no agreement
+    [chapter] = story["chapters"]["explanation.html"]
+    tables = [block.frame for block in chapter.blocks if isinstance(block, Table)]
+    assert chapter.title == "Which connections" and set(tables[0]["goes with"]) == shown

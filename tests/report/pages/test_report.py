@@ -76,7 +76,7 @@ def test_without_an_explained_run_there_is_no_page(tmp_path):
 @words_only()
 def test_before_anything_was_trained_pages_without_content_are_neither_kept_nor_linked(tmp_path):
     """Of a former run, whose model had an explanation."""
-    write_yaml({"model": "svm"}, tmp_path / "other.yaml")
+    write_yaml({"model": "majority"}, tmp_path / "other.yaml")
     study = settings(tmp_path, models=[str(tmp_path / "other.yaml")])
     make_scans(study.layout, 6)
     write_text("old", study.layout.explanation_page)
@@ -85,7 +85,7 @@ def test_before_anything_was_trained_pages_without_content_are_neither_kept_nor_
     page = study.layout.report.read_text()
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page
     assert "explanation.html" not in page and "trust.html" not in page
-    assert "Not explained: other. No importance weights" in page
+    assert "other: not explained, because no brain data are seen" in page
     assert "no series were made" in section(study.layout.report.with_name("cohort.html"), "series")
     assert "Not evaluated yet" in section(study.layout.report.with_name("performance.html"), "performance-1")
 

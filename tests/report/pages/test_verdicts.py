@@ -213,7 +213,7 @@ def test_verdicts_follow_from_the_numbers(tmp_path):
 def test_what_has_no_file_is_not_tested_and_says_nothing(tmp_path):
     found = verdicts(Evidence(tmp_path / "run", tmp_path / "out", 5))
     assert list(questions()) == list(MEASURES)
-    assert len(found) == len(questions()) - 3  # nothing was planted, and there are no tasks
+    assert len(found) == len(questions()) - 4  # nothing was planted, there are no tasks and no connections
     assert {verdict.state for verdict in found} == {NOT_TESTED} and not any(verdict.sentence for verdict in found)
     assert not any("{" in verdict.criterion for verdict in found)
 
