@@ -73,13 +73,13 @@ def command_of(stage: str, study: Path) -> list[str]:
         "cache": scans | {"quality": layout.quality},
         "exclusions": scans | of_cache,
         "folds": scans | {"caches": manifest, "exclusions": layout.exclusions},
-        "evaluate": {"predictions": predictions},
+        "evaluate": {"cache": manifest, "predictions": predictions},
     }
     outputs = {
         "cache": {"manifest": manifest, "exclusions": excluded},
         "exclusions": {"exclusions": layout.exclusions, "warnings": layout.warnings},
         "folds": {"folds": layout.folds},
-        "evaluate": {"metrics": run.folder / "metrics.tsv"},
+        "evaluate": {"metrics": run.folder / "metrics.tsv", "balanced": run.folder / "balanced.tsv"},
     }
     options = {"cache": ["--atlas", ATLAS], "evaluate": ["--atlas", ATLAS, "--model", model, "--seed", "0"]}
     return [*command, *options.get(stage, []), *named_files(input=inputs.get(stage, {}), output=outputs.get(stage, {}))]

@@ -113,7 +113,7 @@ def evaluate(job: Job) -> None:
     write_metrics(folder, job.dataset.classes, job.folds, out, repeated, outer=job.config.folds.outer)
     scans = read_table(job.input.cache.with_name("index.tsv"), text=TEXT_COLUMNS)
     write_balanced(folder, job.dataset.classes, job.folds, scans, job.output.balanced)
-    job.note(job.output.metrics, predictions, seed=job.options.seed)
+    job.note(job.output.metrics, [job.input.cache, predictions], seed=job.options.seed)
 
 
 @stage(
