@@ -309,9 +309,7 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
         cells = pd.read_csv(
             StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
         )
-    flat = pd.Series(
-        cells.to_numpy().ravel()
-    ).str.strip()  # all at once: columns one by one are slow
+    flat = pd.Series(cells.to_numpy().ravel()).str.strip()  # all at once: columns one by one are slow
     cells = pd.DataFrame(flat.mask(flat.isin(EMPTY)).to_numpy().reshape(cells.shape))
     first_row = cells.iloc[0].dropna()
     row_numbers = pd.to_numeric(first_row, errors="coerce").to_numpy(float)

@@ -92,8 +92,11 @@ def test_swapping_rows_turns_the_difference_and_keeps_p():
     assert accuracy["wilcoxon_p"] < accuracy["corrected_t_p"]  # corrected for the overlap of training sets
     assert (accuracy["n_folds"], accuracy["n_scans"], accuracy["n_groups"]) == (10, 120, 120)
     right = [(t.label == t.predicted).groupby(t.fold).mean() for t in (t[t.role == "test"] for t in (GOOD, BAD))]
-    # the ratio is that of the test to the training scans
+    # the ratio is that of the test to the training scans, on average over both
     assert accuracy["corrected_t_p"] == pytest.approx(corrected_t((right[0] - right[1]).to_numpy(), 12 / 96))
+    half = BAD[(BAD.role != "train") | (BAD.groupby(["fold", "role"]).cumcount() % 2 == 0)]
+    p = compare(GOOD, half, CLASSES)[0]["corrected_t_p"]
+    assert p == pytest.approx(corrected_t((right[0] - right[1]).to_numpy(), 12 / 72))
 
 
 def test_only_what_both_predicted_enters():
@@ -102,6 +105,7 @@ def test_only_what_both_predicted_enters():
     assert np.isnan(row["wilcoxon_p"]) and "4 of at least 6" in row["note"]
     nothing = compare(GOOD[GOOD.fold < 4], BAD[BAD.fold > 5], CLASSES)[0]
     assert nothing["note"] == "no fold that both finished" and "permutation_p" not in nothing
+    assert (nothing["metric"], nothing["n_folds"]) == ("accuracy", 0)
 
 
 def test_scans_of_a_family_are_flipped_together():
