@@ -123,8 +123,7 @@ def with_slopes(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the table of `COLUMNS`, by stage; the smallest cohort is taken as the start-up."""
     table = pd.DataFrame(rows)
     table["stage"] = pd.Categorical(table["stage"], table["stage"].unique())
-    table = table.sort_values("scans", kind="stable")
-    table = table.sort_values("stage", kind="stable", ignore_index=True).astype({"stage": str})
+    table = table.sort_values(["stage", "scans"], ignore_index=True).astype({"stage": str})
     table["slope"] = np.nan
     for _, part in table.groupby("stage"):
         start_up = part["cpu_seconds"].iloc[0]

@@ -306,21 +306,21 @@ def known(kind: str) -> list[str]:
 
 def _load(kind: str, name: str) -> Keys:
     """Read `config/<folder>/<name>.yaml`, or the YAML file at the path `name`."""
-    return _read(kind, name) if name.endswith((".yaml", ".yml")) else _read_once(kind, name)
+    return _read(kind, name, Path(name)) if name.endswith((".yaml", ".yml")) else _shipped(kind, name)
 
 
-def _read(kind: str, name: str) -> Keys:
-    folder, keys = KINDS[kind]
-    path = Path(name) if name.endswith((".yaml", ".yml")) else ROOT / "config" / folder / f"{name}.yaml"
+@cache  # every start asks for a model's file once a row of an experiment
+def _shipped(kind: str, name: str) -> Keys:
+    return _read(kind, name, ROOT / "config" / KINDS[kind][0] / f"{name}.yaml")
+
+
+def _read(kind: str, name: str, path: Path) -> Keys:
     if not path.is_file():
         raise ConfigError(
             f"unknown {kind} '{name}'",
             hint=f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file",
         )
-    return parse(keys, {"name": path.stem, **read_yaml(path)}, path)
-
-
-_read_once = cache(_read)  # every start asks for a model's file once a row of an experiment
+    return parse(KINDS[kind][1], {"name": path.stem, **read_yaml(path)}, path)
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -202,7 +202,7 @@ def parse_yaml(text: str, path: str | Path) -> dict[str, Any]:
     return deepcopy(_parsed(text, path))
 
 
-@lru_cache(maxsize=256)  # every start reads the files of models once a row of an experiment
+@lru_cache(maxsize=256)  # a report reads its words once a paragraph, a room its columns once a table
 def _parsed(text: str, path: str | Path) -> dict[str, Any]:
     if len(text) > MAX_YAML:
         raise DataError(f"{len(text) / 1e6:.0f} MB are too much for a configuration", where=path)

@@ -45,8 +45,8 @@ SOURCES = {
 }
 DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Devices of a GPU's driver: without any, torch need not be imported to learn that there is no GPU."""
-
 PROCESSOR = Path("/proc/cpuinfo")
+"""Linux's description of the processor; elsewhere there is none."""
 SLOW_MKL = (
     "torch's matrix products leave AVX-512 unused on this AMD processor: with a library of one line, BolT trains up to "
     "1.7 times as fast (docs/environments.md, 'AMD processors')"
