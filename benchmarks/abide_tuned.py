@@ -130,8 +130,8 @@ def keep(scheme: str, run: Path) -> None:
 
 
 def with_published(table: pd.DataFrame) -> pd.DataFrame:
-    """Add BolT with the paper's settings and meanMLP, which `abide_models` trained with one seed on the same folds."""
-    others = read_table(HERE / "abide_models_predictions.tsv", text=("scan_id",))
+    """Add BolT with the paper's settings and meanMLP: trained by `abide_benchmark`, one seed, same folds."""
+    others = read_table(HERE / "abide_benchmark_predictions.tsv", text=("scan_id",))
     for title, name in (("BolT", "bolt"), ("meanMLP", "meanmlp")):
         of_model = others[others["run"].str.fullmatch(f"{name}-[0-9a-f]+")]
         predicted = table.merge(of_model, on=["fold", "scan_id"], how="left")["p_autism"]

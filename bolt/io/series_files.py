@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from bolt.io.cifti import DTSERIES, PTSERIES, read_ptseries
 from bolt.io.errors import DataError, readable, require_file
@@ -287,53 +289,36 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
     first column of numbers or times of the rows (an index that was saved along with the series), and a row of column
     numbers below the first (a second header, or several tables in one file).
     """
-    import pandas as pd  # slow to import, and most files are not text
-
     with readable(path):
         lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     if not lines:
         return np.empty((0, 1)), None
     likely = ",;\t" if path.suffix == ".csv" else "\t,;"
-    separator = next((one for one in likely if one in lines[0]), r"\s+")
-    expected = len(re.split(separator, lines[0].strip(" ")))
-    for number, line in enumerate(lines):
-        n_cells = len(re.split(separator, line.strip(" ")))
-        if n_cells < expected and '"' not in lines[0] + line:
-            raise DataError(
-                f"rows of unequal length: row {number} (counted from 0) has {n_cells} cells, the first {expected}",
-                where=path,
-                hint="Copy or download the file again, or mark empty cells with n/a",
-            )
-    with readable(path, pd.errors.ParserError, what="rows of unequal length", hint=AS_NUMBERS):
-        cells = pd.read_csv(
-            StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
-        )
-    flat = pd.Series(cells.to_numpy().ravel()).str.strip()  # all at once: columns one by one are slow
-    cells = pd.DataFrame(flat.mask(flat.isin(EMPTY)).to_numpy().reshape(cells.shape))
-    first_row = cells.iloc[0].dropna()
-    row_numbers = pd.to_numeric(first_row, errors="coerce").to_numpy(float)
-    named = bool(len(first_row)) and bool(np.isnan(row_numbers).all())
-    numbered = bool(first_row.str.fullmatch(r"\d+(\.0*)?").all()) and (
+    separator = next((one for one in likely if one in lines[0]), None)  # None: white space
+    first_row = next(csv.reader([lines[0].strip(" ")], delimiter=separator)) if separator else lines[0].split()
+    first_row = [cell.strip() for cell in first_row]
+    known = [cell for cell in first_row if cell not in EMPTY]
+    row_numbers = pd.to_numeric(pd.Series(known, dtype=object), errors="coerce").to_numpy(float)
+    named = bool(known) and bool(np.isnan(row_numbers).all())
+    numbered = all(re.fullmatch(r"\d+(\.0*)?", cell) for cell in known) and (
         (len(row_numbers) > 1 and _counts(row_numbers))
         or (len(row_numbers) >= MANY and bool((np.diff(row_numbers) > 0).all()))
     )
     headed = named or numbered  # by the numbers of columns, as pandas and others write them
-    cells = cells.iloc[int(headed) :]
-    flat = pd.Series(cells.to_numpy().ravel())
-    values = pd.to_numeric(flat, errors="coerce").to_numpy(float).reshape(cells.shape)
-    wrong = np.argwhere(np.isnan(values) & cells.notna().to_numpy())
-    if len(wrong):
-        row, column = wrong[0]
-        raise DataError(
-            f"'{cells.iat[row, column]}' in row {row}, column {column} (counted from 0) is not a number",
-            where=path,
-            hint=AS_NUMBERS,
-        )
+    if len(lines) == headed:
+        return np.empty((0, len(first_row))), None
+    try:
+        values = np.loadtxt(lines[headed:], delimiter=separator, comments=None, ndmin=2)
+        complete = values.shape[1] == len(first_row)
+    except ValueError:
+        complete = False
+    if not complete:  # cells without numbers, quoted cells, or an error to be described
+        values = _read_cells(path, lines, separator or r"\s+", headed)
     first = values[:, 0]
     steps = np.diff(first)
     if len(steps) > 1 and steps[0] and np.allclose(steps, steps[0], rtol=1e-6, atol=0):
-        name = f" '{first_row.iloc[0]}'" if headed and 0 in first_row.index else ""
+        name = f" '{first_row[0]}'" if headed and first_row[0] not in EMPTY else ""
         start = f"{first[0]:g}, {first[1]:g}, {first[2]:g} …"
         raise DataError(
             f"the first column{name} counts the rows ({start}): an index, not an ROI",
@@ -347,7 +332,36 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
             where=path,
             hint="Save one table with one header",
         )
-    return values, first_row.tolist() if named and len(first_row) == values.shape[1] else None
+    return values, known if named and len(known) == values.shape[1] else None
+
+
+def _read_cells(path: Path, lines: list[str], separator: str, headed: bool) -> np.ndarray:
+    """Read numbers between cells that are empty, quoted or wrong; describe what is wrong. Much slower than NumPy."""
+    expected = len(re.split(separator, lines[0].strip(" ")))
+    for number, line in enumerate(lines):
+        n_cells = len(re.split(separator, line.strip(" ")))
+        if n_cells < expected and '"' not in lines[0] + line:
+            raise DataError(
+                f"rows of unequal length: row {number} (counted from 0) has {n_cells} cells, the first {expected}",
+                where=path,
+                hint="Copy or download the file again, or mark empty cells with n/a",
+            )
+    with readable(path, pd.errors.ParserError, what="rows of unequal length", hint=AS_NUMBERS):
+        cells = pd.read_csv(
+            StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
+        ).iloc[int(headed) :]
+    flat = pd.Series([cell.strip() for cell in cells.to_numpy().ravel()], dtype=object)
+    flat = flat.mask(flat.isin(EMPTY))
+    values = pd.to_numeric(flat, errors="coerce").to_numpy(float)
+    wrong = np.flatnonzero(np.isnan(values) & flat.notna().to_numpy())
+    if len(wrong):
+        row, column = divmod(int(wrong[0]), cells.shape[1])
+        raise DataError(
+            f"'{flat[wrong[0]]}' in row {row}, column {column} (counted from 0) is not a number",
+            where=path,
+            hint=AS_NUMBERS,
+        )
+    return values.reshape(cells.shape)
 
 
 def _counts(numbers: np.ndarray) -> bool:

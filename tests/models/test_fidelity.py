@@ -67,7 +67,7 @@ def test_a_reconstruction_with_other_settings_stays_one():
     assert {model.fidelity.note for _, model in rows_of(stated, Config(dataset="abide1"))} == {"Short."}
 
 
-@pytest.mark.parametrize("name", [*known("experiment"), "benchmarks/abide_models.yaml", "benchmarks/abide_tuning.yaml"])
+@pytest.mark.parametrize("name", [*known("experiment"), "benchmarks/abide_tuning.yaml"])
 def test_rows_of_experiments_state_how_close_they_are(name):
     """Rows of `config/experiments` that change settings have a note of their own, or are rows of the paper."""
     experiment = load_experiment(name)

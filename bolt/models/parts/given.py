@@ -124,7 +124,7 @@ def read_probabilities(path: Path, classes: Sequence[str]) -> pd.DataFrame:
     Parameters
     ----------
     path : Path
-        ``.tsv`` or ``.csv``: scan_id, fold, and ``p_<class>`` for each class or, of two, ``p`` of the last.
+        ``.tsv`` or ``.csv``: scan_id, fold, and ``p_<class>`` for each class or, of two, for one (``p``: the last).
     classes : sequence of str
 
     Raises
@@ -134,10 +134,16 @@ def read_probabilities(path: Path, classes: Sequence[str]) -> pd.DataFrame:
     """
     table, names = _read(path, "scan_id", "fold"), [f"p_{name}" for name in classes]
     numbers = table.drop(columns="scan_id").apply(pd.to_numeric, errors="coerce")
-    if "p" in table and len(classes) == 2 and not set(names) & set(table):
-        numbers = numbers.assign(**dict(zip(names, (1 - numbers["p"], numbers["p"]), strict=True)))
+    if len(classes) == 2:
+        numbers = numbers if set(names) & set(numbers) else numbers.rename(columns={"p": names[1]})
+        for one, other in (names, names[::-1]):
+            if one in numbers and other not in numbers:
+                numbers[other] = 1 - numbers[one]
     if lacking := [name for name in names if name not in numbers]:
-        what, hint = f"no column {', '.join(lacking)}", f"Give {', '.join(names)}" + ", or p" * (len(classes) == 2)
+        what, hint = (
+            f"no column {', '.join(lacking)}",
+            f"Give {', '.join(names)}" + ", or one of them" * (len(classes) == 2),
+        )
         raise DataError(f"{what}; found {shorten_list(table.columns, 10)}", where=path, hint=hint)
     values = numbers[names].to_numpy(float)
 

@@ -1,10 +1,10 @@
-"""Train every method, the ablation and window sizes on ABIDE-I: ``abide_{models,ablation,window_size}*.tsv``.
+"""Train every method, the ablation and window sizes on ABIDE-I: ``abide_{benchmark,ablation,window_size}*.tsv``.
 
-    python -m benchmarks.abide_models FOLDER_WITH_SERIES --out RUN_FOLDER [--cores 2] [--rows NAME ...] [--folds 0 ...]
+    python -m benchmarks.abide_benchmark FOLDER_WITH_SERIES --out RUN [--cores 2] [--rows NAME ...] [--folds 0 ...]
 
 It takes some two days of one core, and goes on where it was stopped, on another machine too: what each method predicts
-for the test scans of each fold, and what that fold cost, is kept in ``abide_models_predictions.tsv`` and
-``abide_models_costs.tsv``. Folds that are in them are not trained again. NAME is a row of an experiment; others are
+for the test scans of each fold, and what that fold cost, is kept in ``abide_benchmark_predictions.tsv`` and
+``abide_benchmark_costs.tsv``. Folds that are in them are not trained again. NAME is a row of an experiment; others are
 then not trained, nor are other folds than those given. Series and server as in ``abide1.py``. It prints the tables of
 README.md.
 """
@@ -32,13 +32,18 @@ from tests.abide import write_bucket
 from tests.file_server import serve
 
 HERE = Path(__file__).parent
-EXPERIMENTS = {"abide_models": str(HERE / "abide_models.yaml"), "ablation": "ablation", "window_size": "window_size"}
-PREDICTIONS, COSTS = HERE / "abide_models_predictions.tsv", HERE / "abide_models_costs.tsv"
+EXPERIMENTS = ("abide_benchmark", "ablation", "window_size")
+PREDICTIONS, COSTS, FOLDS = (HERE / f"abide_benchmark_{name}.tsv" for name in ("predictions", "costs", "folds"))
 KEYS = {"run": "run: name of the model and a hash of its settings", "fold": "outer fold"}
 PREDICTION_COLUMNS = KEYS | {
     "scan_id": "test scan",
     "p_autism": "predicted probability of autism; six decimals in the first folds that were kept, twelve since",
 }
+FOLD_COLUMNS = {
+    "scan_id": "scan",
+    "site": "institution, by which folds are stratified together with the label",
+    "label": "autism or control",
+} | {f"fold_{fold}": f"role of the scan in fold {fold}: train, validation or test" for fold in range(10)}
 COST_COLUMNS = KEYS | {
     "cpu_seconds": "processor seconds of training and prediction; of the process, if it trained several folds",
     "interrupted": "yes: the training was interrupted, and its seconds count from where it resumed",
@@ -50,12 +55,12 @@ COST_COLUMNS = KEYS | {
 
 
 def configure(out: Path, address: str) -> Path:
-    """Write the configuration of ``abide_models_run.yaml`` with a server's address; return its path."""
+    """Write the configuration of ``abide_benchmark_run.yaml`` with a server's address; return its path."""
     dataset = read_yaml(ROOT / "config/datasets/abide1.yaml")
     dataset["abide"]["base"] = address
     write_yaml(dataset, out / "abide1.yaml")
-    example, run = read_yaml(ROOT / "config/examples/abide1.yaml"), read_yaml(HERE / "abide_models_run.yaml")
-    own = {"dataset": str(out / "abide1.yaml"), "models": ["bolt"], "experiments": list(EXPERIMENTS.values())}
+    example, run = read_yaml(ROOT / "config/examples/abide1.yaml"), read_yaml(HERE / "abide_benchmark_run.yaml")
+    own = {"dataset": str(out / "abide1.yaml"), "models": ["bolt"], "experiments": list(EXPERIMENTS)}
     write_yaml(example | run | own | {"folds": example["folds"] | run["folds"]}, out / "config.yaml")
     return out / "config.yaml"
 
@@ -63,8 +68,8 @@ def configure(out: Path, address: str) -> Path:
 def trainings(out: Path) -> Iterator[tuple[Entry, int, Path]]:
     """Yield each row's folds with their folders; rows that cannot be trained have none."""
     config = load_config(out / "results/abide1/config.yaml")
-    for experiment in EXPERIMENTS.values():
-        for entry in entries(config, load_experiment(experiment)):
+    for name in EXPERIMENTS:
+        for entry in entries(config, load_experiment(name)):
             for fold in entry.folds if entry.folders else ():
                 yield entry, fold, out / entry.folders[0] / f"fold-{fold}"
 
@@ -88,6 +93,17 @@ def keep(out: Path) -> None:
     ):
         table = pd.concat(parts, ignore_index=True).drop_duplicates(key, keep="last").sort_values(key)
         write_table(table[list(columns)], path, columns)
+
+
+def keep_folds(out: Path) -> None:
+    """Write the role of each scan in each fold, for those who train other models; refuse to go on with other folds."""
+    folds, scans = (read_table(out / f"results/abide1/{name}.tsv", text=("scan_id",)) for name in ("folds", "scans"))
+    roles = folds.pivot(index="scan_id", columns="fold", values="role").add_prefix("fold_")
+    table = scans.set_index("scan_id")[["site", "label"]].join(roles, how="inner").sort_index().reset_index()
+    table = table[list(FOLD_COLUMNS)]
+    if FOLDS.is_file() and not table.equals(read_table(FOLDS, text=("scan_id",))):
+        sys.exit(f"{out}: folds of {len(table)} scans are not those of {FOLDS}; see results/abide1/exclusions.tsv")
+    write_table(table, FOLDS, FOLD_COLUMNS)
 
 
 def restore(out: Path) -> None:
@@ -121,7 +137,7 @@ def clear(p: float) -> str:
     return f" ({p_value(p)})" if p < 0.05 else ""
 
 
-def readme_table(name: str = "abide_models") -> list[str]:
+def readme_table(name: str = "abide_benchmark") -> list[str]:
     """Return the lines of an experiment's table in README.md: each row's results."""
     results, tests = (read_table(HERE / f"{kept_as(name)}{end}.tsv", text=("row",)) for end in ("", "_tests"))
     tests = tests[tests["metric"] == "auc"].set_index("row")
@@ -129,7 +145,7 @@ def readme_table(name: str = "abide_models") -> list[str]:
         "| method | folds | accuracy | AUC | BolT minus method: AUC (p) | Brier score |",
         "| --- |" + " ---: |" * 5,
     ]
-    for row, model in rows_of(load_experiment(EXPERIMENTS[name]), Config(dataset="abide1")):
+    for row, model in rows_of(load_experiment(name), Config(dataset="abide1")):
         of = results[results["row"] == row.row].set_index("metric").to_dict("index")
         if "auc" not in of or not of["auc"]["n_folds"]:
             continue
@@ -170,6 +186,7 @@ def main() -> None:
             subprocess.run([*command, "--rerun-triggers", "mtime", "--", *targets], check=True)
 
         snakemake("results/abide1/folds.tsv")
+        keep_folds(out)
         restore(out)
         missing = [
             str((folder / "predictions.tsv").relative_to(out))
