@@ -1,7 +1,7 @@
 """Performance had the classes been alike (`bolt.evaluate.balanced`): simulated cohorts with known values, and ABIDE-I.
 
 python -m benchmarks.balanced simulate [--runs 200]     # writes balanced.tsv
-python -m benchmarks.balanced abide PHENOTYPES.csv      # writes balanced_abide.tsv from abide_benchmark_predictions.tsv
+python -m benchmarks.balanced abide PHENOTYPES.csv      # writes balanced_abide.tsv from kept predictions
 
 In the simulation people differ in motion (log-normal), age, sex and site, all of which may go with the label and with
 the score of a model; the known value is that of 400,000 people, weighted by their true propensity.
@@ -120,6 +120,11 @@ def abide(phenotypes: Path) -> pd.DataFrame:
     scans["sex"], scans["site"] = facts["SEX"].map({1: "M", 2: "F"}), facts["SITE_ID"]
     label = facts.set_index("FILE_ID")["DX_GROUP"].map({1: "autism", 2: "control"})
     kept = pd.read_csv(HERE / "abide_benchmark_predictions.tsv", sep="\t", dtype={"scan_id": str})
+    tuned = pd.read_csv(HERE / "abide_tuned_predictions.tsv", sep="\t", dtype={"scan_id": str}).query(
+        "scheme == 'folds'"
+    )
+    for column, run in (("BolT + linear models, seed 0", "bolt_hybrid"), ("BolT (tuned), seed 0", "bolt_tuned")):
+        kept = pd.concat([kept, tuned[["scan_id", "fold"]].assign(run=run, p_autism=tuned[column])])
     tables = []
     for run, tests in kept.groupby("run"):
         p = tests["p_autism"]

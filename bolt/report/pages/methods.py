@@ -22,7 +22,8 @@ from bolt.config.models import MIN_SCANS, told_apart
 from bolt.config.study import Study
 from bolt.evaluate.chance import DRAWS, LEVEL
 from bolt.evaluate.paired import FEWEST_FOLDS
-from bolt.explain.explainable import can_be_explained
+from bolt.explain.connections import SHUFFLES
+from bolt.explain.explainable import can_be_explained, has_connections
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.process import versions
@@ -74,6 +75,9 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         model_texts=[model_text(model, dataset, _found(study, model)) for model in models],
         networks=[model for model in models if has_epochs(model.model)],
         explained=[model for model in study.models.values() if can_be_explained(model, dataset)],
+        connected=[model for model in study.models.values() if has_connections(model)],
+        shuffles=SHUFFLES,
+        alike=_alike(study),
         folds_run=_folds_run(study),
         atlases=atlases,
         carried={name: space for name, space in carried.items() if space},
@@ -103,6 +107,16 @@ def _found(study: Study, model: Model) -> list[dict[str, Any]]:
     member = f"fold-*/members/*-{model.name}/checkpoint.json"
     patterns = [(run, "fold-*/checkpoint.json" if run.model == model.run_name else member) for run in study.runs]
     return [read_json(file)["model"]["hyper"] for run, pattern in patterns for file in run.folder.glob(pattern)]
+
+
+def _alike(study: Study) -> list[str]:
+    """Return in which covariates the classes were balanced, of the first run for which that was possible."""
+    for file in (run.folder / "balanced.tsv" for run in study.runs):
+        table = read_table(file) if file.is_file() else pd.DataFrame()
+        names = table["covariates"].dropna() if len(table) else []
+        if len(names):
+            return str(names.iloc[0]).split(", ")
+    return []
 
 
 def folds_compared(study: Study) -> int:

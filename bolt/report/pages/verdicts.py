@@ -164,13 +164,19 @@ def agreement(table: pd.DataFrame, correlation: float, alpha: float, *, between:
     return Answer(SUPPORTED if halves["p"] < alpha else "not in others", facts)
 
 
-def connected(table: pd.DataFrame, alpha: float) -> Answer | None:
-    """Compare the correlation of the maps of connections of different folds with shuffled predictions."""
+def connected(table: pd.DataFrame, correlation: float, alpha: float) -> Answer | None:
+    """Compare maps of connections of different folds, that is, of different people, with shuffled predictions.
+
+    A fold has few test scans, so that its map is noisy. The correlation that the mean map of all k folds would have
+    with that of as many other people is k r / (1 + (k - 1) r) (Spearman 1910, Brown 1910), r that between two folds.
+    """
     means = table[table["one"] == "mean"]
     if means.empty or means["p"].isna().any():
         return None
     facts = means[["pearson", "pearson_null", "p"]].mean().to_dict()
-    return Answer(_outcome(facts["p"] < alpha), {"maps": facts})
+    k, r = table["other"].nunique() + 1, max(facts["pearson"], 0)
+    facts["all_folds"] = k * r / (1 + (k - 1) * r)
+    return Answer(_outcome(facts["all_folds"] >= correlation and facts["p"] < alpha), {"maps": facts})
 
 
 def planted(table: pd.DataFrame, *, measures: list[str]) -> Answer | None:
