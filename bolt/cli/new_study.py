@@ -387,6 +387,10 @@ def models_of(wishes: Wishes, dataset: Dataset) -> dict[str, dict[str, Any]]:
     for file, kind in wishes.given.items():
         name = name_of(file)
         name += f"_{kind}" if name in {*models, *configuration.known("model")} else ""
+        if name in models:
+            raise ConfigError(f"two files of {kind} would be called '{name}'", where=file, hint="Rename one of them")
+        if dataset.classes is None:
+            raise ConfigError(f"the label '{dataset.label}' has no classes, which {kind} of others need", where=file)
         models[name] = {"model": kind, "title": file.stem, "file": str(_as_given(file))}
         check_file(parse(Model, models[name] | {"name": name}, file), dataset)
     return models
@@ -394,7 +398,8 @@ def models_of(wishes: Wishes, dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 def _baselines(dataset: Dataset, table: pd.DataFrame) -> list[str]:
     """Return the simple models beside which those of others are judged: of the brain, motion and site."""
-    moves = dataset.source != "series" or ("mean_fd" in table and bool(known_values(table["mean_fd"]).notna().any()))
+    listed = "mean_fd" in table and bool(known_values(table["mean_fd"]).notna().any())
+    moves = listed or dataset.source not in ("series", "bids_series")
     return ["ridge", "svm", *["motion_only"] * moves, *["site_only"] * (dataset.site is not None)]
 
 

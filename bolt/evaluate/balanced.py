@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from bolt.evaluate.intervals import FEWEST_PER_CLASS, quantile
+from bolt.evaluate.intervals import NO_INTERVAL, quantile
 from bolt.evaluate.metrics import fold_predictions
 from bolt.evaluate.scores import class_arrays, model_of, ranking_of, scores, with_ranks
 from bolt.io.files import columns, write_table
@@ -29,14 +29,15 @@ from bolt.io.files import columns, write_table
 COVARIATES = {"mean_fd": "motion", "age": "age", "sex": "sex", "site": "site"}
 METRICS = ("auc", "balanced_accuracy", "brier")
 COLUMNS = columns("evaluate", "balanced")
-ALL, BALANCED = "all scans", "balanced"
+ALL, BALANCED = "all scans with known covariates", "balanced"
 """Populations."""
 KNOWN = 0.8
 """Share of the scans of which a covariate must be known; scans without it are left out."""
-FEWEST = 15.0
+FEWEST = 15
 """Effective number of people in each class: with fewer, weights rest on a handful of them."""
-LARGEST = 0.25
-"""Weighted standardised difference beyond which the classes are not balanced (Stuart 2010, doi:10.1214/09-STS313)."""
+LARGEST = {"mean_fd": 0.25, "age": 0.25, "sex": 0.1, "site": 0.1}
+"""Weighted differences beyond which classes are not balanced: standardised for numbers (Stuart 2010,
+doi:10.1214/09-STS313), of shares for a sex or a site."""
 PENALTY = 0.1
 """Ridge penalty of the propensity, 1/C of scikit-learn."""
 FOLDS = 5
@@ -73,8 +74,8 @@ def balanced(
     truth, predicted, probability = class_arrays(rows, classes)
     refusal = "" if used else "motion, age, sex and site are unknown, or the same in all scans"
     for k, name in enumerate(classes):
-        if not refusal and (n := len(np.unique(group[truth == k]))) < FEWEST_PER_CLASS:
-            refusal = f"{n} people with label {name}, too few to balance"
+        if not refusal and (n := len(np.unique(group[truth == k]))) < FEWEST:
+            refusal = f"{n} people with label {name} and known {names}, too few to balance (at least {FEWEST})"
     if refusal:
         return pd.DataFrame([{"population": BALANCED, "n_scans": len(rows), "note": refusal}], columns=list(COLUMNS))
 
@@ -85,7 +86,7 @@ def balanced(
     e = propensity(x, truth, counts, fold)
     weight = _alike(counts * np.where(truth == 1, 1 - e, e), truth)
     sizes = {name: effective_size(weight[0], truth == k, group) for k, name in enumerate(classes)}
-    refusal = _refusal(x, weight[0], truth, rows, used, sizes)
+    refusal = _refusal(weight[0], truth, rows, used, sizes)
 
     def measured(
         population: str, covariates: str, weights: Floats, stratum: NDArray[Any], **given: Any
@@ -106,7 +107,7 @@ def balanced(
     ranking = ranking_of(with_ranks(rows, classes), classes)  # a stratum has too few scans per fold
     for name, strata in _strata(rows, used).items():
         within = measured(f"within {name}", "", counts, strata, ranking=ranking)
-        tables.append(within[within["metric"] == "auc"])
+        tables.append(within[(within["metric"] == "auc") & within["value"].notna()])  # a site may have one class
     return pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
 
 
@@ -193,32 +194,33 @@ def effective_size(weight: Floats, chosen: NDArray[np.bool_], group: NDArray[np.
 
 def ends_of(values: Floats, freedom: float) -> tuple[float, float]:
     """Return the interval of the first value, a share, from the others, its bootstrap draws."""
+    if not np.isfinite(values[0]) or np.isfinite(values[1:]).sum() < 2:
+        return NO_INTERVAL
     on_line = logit(values[np.isfinite(values)].clip(1e-3, 1 - 1e-3))
     half = quantile(max(freedom, 1)) * on_line[1:].std(ddof=1)
     return float(expit(on_line[0] - half)), float(expit(on_line[0] + half))
 
 
 def _refusal(
-    x: Floats,
-    weight: Floats,
-    truth: NDArray[np.integer],
-    rows: pd.DataFrame,
-    used: Sequence[str],
-    sizes: Mapping[str, float],
+    weight: Floats, truth: NDArray[np.integer], rows: pd.DataFrame, used: Sequence[str], sizes: Mapping[str, float]
 ) -> str:
     """Return why the balanced population says nothing, or ""."""
-    sign = np.where(truth == 1, 1, -1)
-    left = float(abs((weight * sign) @ x).max())
+    sign, equal = np.where(truth == 1, 1, -1), _alike(np.ones((1, len(truth))), truth)[0]
+    before, left = (
+        {name: float(abs((each * sign) @ design(rows, [name])).max()) / LARGEST[name] for name in used}
+        for each in (equal, weight)
+    )
     smallest = min(sizes, key=lambda name: sizes[name])
-    if sizes[smallest] >= FEWEST and left <= LARGEST:
-        return ""
-    equal = _alike(np.ones((1, len(truth))), truth)[0] * sign
-    apart = {name: float(abs(equal @ design(rows, [name])).max()) for name in used}
-    worst = COVARIATES[max(apart, key=lambda name: apart[name])]
-    why = f"effective n {sizes[smallest]:.0f} ({smallest}; at least {FEWEST:.0f})"
-    if sizes[smallest] >= FEWEST:
-        why = f"after weighting they still differ by {left:.2f} standard deviations (at most {LARGEST})"
-    return f"{' and '.join(sizes)} hardly overlap, least of all in {worst}: {why}"
+    if sizes[smallest] < FEWEST:
+        most = COVARIATES[max(before, key=lambda name: before[name])]
+        few = f"effective n {sizes[smallest]:.0f} ({smallest}; at least {FEWEST})"
+        return f"{' and '.join(sizes)} overlap too little, least of all in {most}: {few}"
+    worst = max(left, key=lambda name: left[name])
+    if left[worst] > 1:
+        unit = "standard deviations" if worst in ("mean_fd", "age") else "in the share of one"
+        still = f"after weighting they differ by {left[worst] * LARGEST[worst]:.2f} {unit} (at most {LARGEST[worst]})"
+        return f"{' and '.join(sizes)} overlap too little in {COVARIATES[worst]}: {still}"
+    return ""
 
 
 def _strata(rows: pd.DataFrame, used: Sequence[str]) -> dict[str, NDArray[np.integer]]:

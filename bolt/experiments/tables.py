@@ -18,6 +18,7 @@ from bolt.evaluate.scores import METRICS, NUMBER_METRICS
 from bolt.experiments.figures import draw_curves, draw_forest
 from bolt.experiments.markup import CAPTIONS, notes_of, write_sheets
 from bolt.experiments.results import FAMILY_COLUMNS, RESULT_COLUMNS, family_table, paper_values, with_paper
+from bolt.explain.explainable import sees_brain
 from bolt.io.files import write_table
 from bolt.report.figures.performance import MOST, draw_sites, has_sites
 from bolt.report.html import all_words
@@ -40,7 +41,7 @@ from bolt.report.numbers import (
     scopes_of,
     signed,
 )
-from bolt.report.tables.readable import Sheet, baseline_warning, paired, sees_brain, sees_covariates_only
+from bolt.report.tables.readable import Sheet, baseline_warning, paired, sees_covariates_only
 
 SPREADS = {"folds": "sd", "seeds": "sd_seeds", "the seeds of a fold": "sd_seeds_within"}
 """Source of spread to its column of the results."""

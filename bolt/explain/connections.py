@@ -7,7 +7,7 @@ models and ensembles of both.
 
 The output is the log odds of a class, or a predicted number. Within each fold it is z-scored and connections are
 centred, because models of different folds have scales of their own; then scans of all folds are joined. Where a person
-or family has one label, its scans are averaged first.
+or family has one label, and where labels are numbers, its scans are averaged first.
 
 Predictions follow all that a model reads, also what it learned from noise. So a connection is significant only if it
 goes with the true label, too, in the same direction: both are tested, and the larger p-value holds (intersection-union
@@ -34,7 +34,7 @@ from bolt.evaluate.scores import number_arrays
 from bolt.explain.regions import select
 from bolt.explain.trust.stability import STABILITY_COLUMNS, with_nulls, with_summaries
 from bolt.explain.trust.stability import map_pairs as compared_maps
-from bolt.folds.label_permutation import label_units
+from bolt.folds.label_permutation import label_units, people
 from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity, n_pairs
@@ -114,7 +114,7 @@ def write_connections(
         grouped = named.groupby(["network_a", "network_b"])
         means = grouped.agg(n_connections=("r", "size"), mean_r=("r", "mean"), n_significant=("significant", "sum"))
         networks.append(means.reset_index().assign(**{"class": name}))
-        order = np.argsort(-np.abs(r), kind="stable")[:MOST]
+        order = np.lexsort((-np.abs(r), p >= ALPHA))[:MOST]  # the significant first, each by strength
         table = pd.DataFrame({"class": name, "rank": np.arange(1, len(order) + 1), "r": r[order]})
         table = table.assign(r_label=r_label[order], p=p[order])
         for end, index in zip("ab", ends, strict=True):
@@ -234,6 +234,11 @@ def _tests(run: Path, fold: int) -> pd.DataFrame:
     return fold_predictions(run / f"fold-{fold}")[2].query("role == 'test'").reset_index(drop=True)
 
 
+def _units(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.Series:
+    """Return the unit of each scan, over which shuffles are fair: its person or family where labels are numbers."""
+    return people(tests) if classes is None else label_units(tests)
+
+
 def _outputs(
     tests: pd.DataFrame, classes: Sequence[str] | None, shown: Sequence[str]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -258,7 +263,7 @@ def sample(
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
     parts = []
     for fold, table in tests.items():
-        unit = pd.factorize(label_units(table), sort=True)[0]
+        unit = pd.factorize(_units(table, classes), sort=True)[0]
         n = np.bincount(unit)
         scored = []
         for given in _outputs(table, classes, shown):

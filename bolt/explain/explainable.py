@@ -23,8 +23,8 @@ def can_be_explained(model: Model, dataset: Dataset) -> bool:
     return has_importance(model) and dataset.classes is not None
 
 
-def has_connections(model: Model) -> bool:
-    """Return whether the predictions of a model, or of a member of an ensemble, follow connections: it sees brains."""
+def sees_brain(model: Model) -> bool:
+    """Return whether a model, or a member of an ensemble, reads brain data, so that connections are shown."""
     if model.members:
-        return any(map(has_connections, model.members))
+        return any(map(sees_brain, model.members))
     return model.model != "majority" and inputs_of(model.model) != "covariates"

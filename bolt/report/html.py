@@ -21,7 +21,7 @@ from bolt.cohort.confounding import effect_text, interval_text
 from bolt.cohort.quality import is_judged
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
-from bolt.explain.explainable import has_connections
+from bolt.explain.explainable import sees_brain
 from bolt.io.files import read_json, read_yaml, write_text
 from bolt.io.names import is_name
 from bolt.report.numbers import (
@@ -263,7 +263,7 @@ def pages_of(study: Study) -> dict[str, str]:
         absent = set(PAGES) - {"quality.html"}  # nothing is predicted, so there is no report
     if not is_judged(study.config, dataset):
         absent.add("quality.html")
-    if not any(map(has_connections, study.models.values())):
+    if not any(map(sees_brain, study.models.values())):
         absent |= {"explanation.html", "trust.html"}
     return {file: title for file, title in PAGES.items() if file not in absent}
 

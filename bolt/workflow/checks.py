@@ -20,7 +20,7 @@ from bolt.io.names import BRACES, PATH_RULE, RULE, is_name, is_path
 from bolt.io.people import known_values
 from bolt.io.resource_errors import require_space
 from bolt.io.series_files import check_rois, read_series
-from bolt.models.parts.given import probabilities_of, vectors_of
+from bolt.models.parts.given import probabilities_of
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
 from bolt.training.watching import require_tools
@@ -222,14 +222,12 @@ def check_learning(config: Config, dataset: Dataset) -> None:
 
 
 def check_files_of_others(study: Study) -> None:
-    """Refuse vectors and predictions that do not fit the folds, where these were made before (DataError)."""
+    """Refuse predictions that do not fit the folds, where these were made before (DataError)."""
     if not study.layout.folds.is_file():
         return
     folds = read_table(study.layout.folds, text=("scan_id", "subject"))
     for model in study.models.values():
-        if model.file is not None and model.model == "features":
-            vectors_of(model.file, folds.drop_duplicates("scan_id"))
-        elif model.file is not None:
+        if model.file is not None and model.model == "predictions":
             probabilities_of(model.file, study.dataset.classes or [], folds)
 
 

@@ -17,7 +17,7 @@ from bolt.config.study import Study, paper_dataset, paper_table
 from bolt.datasets.spaces import use_space_of_images
 from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import EXPLAINED_BY, available, entries, rows_of, trained_models
-from bolt.explain.explainable import can_be_explained, has_connections
+from bolt.explain.explainable import can_be_explained, sees_brain
 from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
 from bolt.io.files import read_json, sha256, write_text
 from bolt.io.integrity import require_outputs, require_unaltered
@@ -258,7 +258,7 @@ class Run(ScanFiles):
 
     def connected_runs(self) -> list[ModelRun]:
         """Return the configured runs whose model predicts from brain data, so that connections go with it."""
-        return [run for run in self.study.runs if has_connections(self.models[run.model])]
+        return [run for run in self.study.runs if sees_brain(self.models[run.model])]
 
     def experiment_runs(self, name: str) -> list[ModelRun]:
         """Return every run that an experiment needs, each once."""

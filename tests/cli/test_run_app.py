@@ -239,6 +239,9 @@ def test_files_of_others_are_judged_beside_simple_models(tmp_path, called):
     run(*data, *given, "--model", "majority")
     assert read_yaml(tmp_path / "out/scans.yaml")["models"] == ["majority", *names]
     assert run(*data, "--predictions", tmp_path / "ridge.tsv") == 2
+    vectors.to_csv(tmp_path / "data/theirs.csv", index=False)
+    vectors.to_csv(tmp_path / "theirs.tsv", sep="\t", index=False)
+    assert run(*data, "--features", *(tmp_path / name for name in ("theirs.csv", "data/theirs.csv", "theirs.tsv"))) == 2
 
 
 @pytest.mark.slow

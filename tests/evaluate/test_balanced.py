@@ -62,11 +62,22 @@ def test_where_classes_hardly_overlap_there_is_a_reason_instead_of_a_number():
     for motion in (np.exp(4 * patients), scans["mean_fd"] * np.exp(1.5 * patients)):
         found = rows_of(balanced(tests, scans.assign(mean_fd=motion), CLASSES, draws=20))
         assert found["value"].isna().all()
-        assert found["note"].str.startswith("control and patient hardly overlap, least of all in motion: ").all()
+        assert found["note"].str.contains("control and patient overlap too little.* in motion: ").all()
     few = balanced(tests[~patients | (np.cumsum(patients) < 5)], scans, CLASSES)
-    assert few["note"].tolist() == ["4 people with label patient, too few to balance"]
+    assert few["note"].tolist() == [
+        "4 people with label patient and known motion, age, sex, site, too few to balance (at least 15)"
+    ]
     unknown = balanced(tests, scans[["scan_id"]], CLASSES)
     assert unknown["note"].tolist() == ["motion, age, sex and site are unknown, or the same in all scans"]
+
+
+def test_sites_of_one_class_each_are_refused_and_have_no_pairs():
+    tests, scans = cohort(n=100)
+    table = balanced(tests, scans.assign(site=tests["label"].to_numpy()), CLASSES, draws=20)
+    assert rows_of(table)["note"].str.contains("overlap too little.* in site: ").all()
+    assert "within sites" not in set(table["population"]) and "within tertiles of motion" in set(table["population"])
+    apart = balanced(tests.assign(fold=(tests["label"] == "patient").astype(int)), scans, CLASSES, draws=20)
+    assert rows_of(apart).loc["auc", ["value", "low", "high"]].isna().all()
 
 
 def test_covariates_that_are_known_count_and_the_label_is_none():

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from benchmarks.verdicts.connections import any_other, first_planted, significant
-from bolt.explain.connections import MOST, correlate, fold_maps, usable_folds, write_connections
+from bolt.explain.connections import MOST, correlate, fold_maps, sample, usable_folds, write_connections
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status, write_table
 from bolt.training.outputs import write_predictions
@@ -140,6 +140,29 @@ def test_what_goes_with_the_prediction_alone_is_not_significant(tmp_path):
     table = read_table(tmp_path / "connections.tsv")
     assert table["r"].iloc[0] > 0.8 and abs(table["r_label"].iloc[0]) < 0.4 and (table["p"] > 0.05).all()
     assert not read_table(tmp_path / "connection_regions.tsv")["selected"].any()
+
+
+def test_significant_connections_are_listed_before_stronger_ones(tmp_path, monkeypatch):
+    """The strongest goes with the label in the other direction, so that the second is the only significant one."""
+    r = np.linspace(0.9, 0.1, N_ROIS * (N_ROIS - 1) // 2)
+    found = iter([(r, np.where(r > 0.85, 0.001, 1), r), (np.where(r == 0.9, -r, r), np.where(r > 0.85, 0.001, 1), r)])
+    monkeypatch.setattr("bolt.explain.connections.correlate", lambda *_: next(found))
+    write_connections(made_up(tmp_path), tmp_path, [0, 1], CLASSES, tmp_path)
+    table = read_table(tmp_path / "connections.tsv")
+    assert table["r"].iloc[:3].tolist() == pytest.approx([r[1], r[0], r[2]]) and table["p"].iloc[:2].tolist() == [
+        0.001,
+        1,
+    ]
+
+
+def test_people_are_units_where_labels_are_numbers(tmp_path):
+    """Two scans a person, whose ages differ between them."""
+    cache = made_up(tmp_path)
+    table = read_table(tmp_path / "fold-0/predictions.tsv", text=TEXT).query("role == 'test'")
+    table = table.assign(label=np.arange(len(table)) * 1.5, predicted=np.arange(len(table)) * 1.0)
+    table["subject"] = table["group"] = [f"{i // 2}" for i in range(len(table))]
+    fold, outputs, _, values = sample(cache, {0: table}, None, ["age"])
+    assert len(fold) == len(outputs) == len(values) == len(table) // 2
 
 
 def test_the_strength_of_regions_is_the_sum_of_significant_connections(tmp_path):

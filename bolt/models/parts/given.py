@@ -16,7 +16,7 @@ from bolt.io.errors import DataError, shorten_list
 from bolt.io.files import read_text, readable
 
 NO_ARCHIVE = (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
-FORMS = "a table with a column scan_id (.tsv, .csv), or arrays scan_id and features (.npz)"
+FORMS = "a table with a column scan_id (.tsv, .csv), or arrays scan_id (text: .astype(str)) and features (.npz)"
 ROUNDED = 0.01
 """By how much the probabilities of a scan may miss a sum of 1: they may be written with two digits."""
 BY_CHANCE = 0.01
@@ -51,6 +51,8 @@ def read_vectors(path: Path) -> pd.DataFrame:
             np.load(path, allow_pickle=False) as arrays,
         ):
             scans, values = arrays["scan_id"].astype(str), np.asarray(arrays["features"])
+        if values.dtype.kind not in "iuf":
+            raise DataError(f"features are {values.dtype}, not real numbers", where=path, hint="Save floats")
         if values.ndim != 2 or scans.shape != values.shape[:1]:
             shapes = f"scan_id {scans.shape} and features {values.shape}"
             raise DataError(f"arrays of shapes {shapes}", where=path, hint="Give (n,) and (n, F)")

@@ -18,7 +18,7 @@ from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.evaluate.metrics import read_predictions
 from bolt.explain.connections import ALPHA, SHUFFLES
-from bolt.explain.explainable import has_connections, has_importance
+from bolt.explain.explainable import has_importance, sees_brain
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import BoltError, DataError
@@ -80,16 +80,16 @@ def unexplained(study: Study) -> dict[str, list[str]]:
     titles: dict[str, list[str]] = {}
     for run in study.runs:
         model = study.models[run.model]
-        if not has_connections(model):
+        if not sees_brain(model):
             reason = "blind"
+        elif (run.explanation / "connections.tsv").is_file() and not verdicts_of(study, run):
+            reason = "untrained"
         elif study.dataset.classes is None:
             reason = "number"
         elif model.covariates:
             reason = "covariates"
         elif not has_importance(model):
             reason = "no_tokens"
-        elif (run.explanation / "landmarks.tsv").is_file() and not verdicts_of(study, run):
-            reason = "untrained"
         else:
             continue
         titles.setdefault(say(f"unexplained.{reason}"), []).append(run_title(study, run))
@@ -364,7 +364,8 @@ def write_explanation(study: Study) -> None:
     """
     runs = study.runs
     stories = [story for run in runs if (story := story_of(study, run))]
-    if not stories and not any((run.explanation / "landmarks.tsv").is_file() for run in runs):
+    tables = ("landmarks.tsv", "connections.tsv")
+    if not stories and not any((run.explanation / name).is_file() for run in runs for name in tables):
         where = study.layout.results / "explain"
         raise DataError(
             "no run was explained",

@@ -23,7 +23,7 @@ from bolt.config.study import Study
 from bolt.evaluate.chance import DRAWS, LEVEL
 from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.explain.connections import SHUFFLES
-from bolt.explain.explainable import can_be_explained, has_connections
+from bolt.explain.explainable import can_be_explained, sees_brain
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.process import versions
@@ -75,7 +75,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         model_texts=[model_text(model, dataset, _found(study, model)) for model in models],
         networks=[model for model in models if has_epochs(model.model)],
         explained=[model for model in study.models.values() if can_be_explained(model, dataset)],
-        connected=[model for model in study.models.values() if has_connections(model)],
+        connected=[model for model in study.models.values() if sees_brain(model)],
         shuffles=SHUFFLES,
         alike=_alike(study),
         folds_run=_folds_run(study),

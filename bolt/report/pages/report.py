@@ -27,6 +27,7 @@ from bolt.datasets import TEXT_COLUMNS
 from bolt.evaluate.balanced import ALL, BALANCED
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.results import Gathered, paired_tests
+from bolt.explain.explainable import sees_brain
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table, write_text
 from bolt.jobs.ledger import SUMS, ledger
@@ -81,7 +82,7 @@ from bolt.report.pages.subjects import index_exclusions, write_subjects
 from bolt.report.pages.trust import leaks_section
 from bolt.report.pages.verdicts import MARKS, NOT_SUPPORTED, believed, verdicts_of
 from bolt.report.tables import readable
-from bolt.report.tables.readable import sees_brain, standing
+from bolt.report.tables.readable import standing
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 SURE = 0.95
@@ -183,6 +184,8 @@ def _balanced(run: ModelRun) -> dict[str, Any] | None:
     if table.empty:
         return None
     rows = table[table["metric"] == "auc"].set_index("population", drop=False)
+    if pd.isna(rows.loc[ALL, "value"]):  # no fold has tested both classes
+        return None
     return rows.loc[BALANCED].to_dict() | {"raw": rows.loc[ALL, "value"]}
 
 

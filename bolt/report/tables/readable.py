@@ -187,11 +187,6 @@ def sees_covariates_only(model: Model) -> bool:
     return bool(model.covariates) and model.family == "baseline"
 
 
-def sees_brain(model: Model) -> bool:
-    """Return whether a model uses brain data: it neither sees covariates only nor always predicts the majority."""
-    return not sees_covariates_only(model) and model.model != "majority"
-
-
 def baseline_warning(baseline_name: str, model_name: str, tests: pd.DataFrame) -> str:
     """Warn if paired tests do not show that a model is better than a baseline.
 

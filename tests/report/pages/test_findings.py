@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from bolt.evaluate.balanced import COLUMNS
+from bolt.evaluate.balanced import ALL, COLUMNS
 from bolt.evaluate.results import gather
 from bolt.io.files import read_json, write_json, write_table, write_text, write_yaml
 from bolt.report.html import run_figure
@@ -139,7 +139,7 @@ def test_nothing_is_green_or_interpreted_if_the_model_predicts_nothing(tmp_path,
 def test_the_first_screen_and_the_performance_say_what_it_would_be_if_the_classes_were_alike(tmp_path):
     study = two_models(tmp_path)
     run, auc = study.runs[0], {"metric": "auc", "n_scans": 90, "covariates": "motion, age, sex"}
-    rows = [{"population": "all scans", "value": 0.74}, {"population": "balanced", "value": 0.71}]
+    rows = [{"population": ALL, "value": 0.74}, {"population": "balanced", "value": 0.71}]
     table = pd.DataFrame([auc | row for row in rows]).assign(low=0.67, high=0.75, effective_n=80.4, note=None)
     write_table(table, run.folder / "balanced.tsv", COLUMNS)
     sentence = "AUC 0.74; 0.71 [0.67, 0.75] had motion, age and sex been balanced between the classes."

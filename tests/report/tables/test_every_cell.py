@@ -9,11 +9,12 @@ import pytest
 
 from bolt.config import Model
 from bolt.evaluate.scores import METRICS
+from bolt.explain.explainable import sees_brain
 from bolt.io.files import write_json, write_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report import numbers
 from bolt.report.tables import explanation, readable
-from bolt.report.tables.readable import baseline_warning, sees_brain, sees_covariates_only, standing
+from bolt.report.tables.readable import baseline_warning, sees_covariates_only, standing
 
 OVER_CHANCE = ("balanced_accuracy", "brier", "log_loss")
 OF_NUMBERS = ("mae", "r", "r2")
@@ -298,7 +299,7 @@ def test_what_sees_the_brain():
     families = {"bolt": "transformer"}
     models = [Model(name="m", model=m, family=families.get(m, "baseline"), covariates=sees) for m, sees in kinds]
     assert list(map(sees_covariates_only, models)) == [True, False, False, False]
-    assert list(map(sees_brain, models)) == [False, True, True, False]
+    assert list(map(sees_brain, models)) == [False, True, False, False]
 
 
 def test_numbers():
