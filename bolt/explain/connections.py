@@ -203,8 +203,7 @@ def fold_maps(
         norm = np.linalg.norm(values, axis=0) * np.linalg.norm(own)
         values = values / np.where(norm > 0, norm, np.inf)
         strengths = []
-        for one in [own, *random.permuted(np.tile(own, (shuffles, 1)), axis=1)]:
-            r = one @ values
+        for r in np.vstack([own, random.permuted(np.tile(own, (shuffles, 1)), axis=1)]) @ values:
             strong = np.abs(r) >= np.partition(np.abs(r), n_weak)[n_weak]
             strengths.append(squareform(np.where(strong, r, 0)).sum(axis=0, dtype=float))
         maps.append(np.stack(strengths))
