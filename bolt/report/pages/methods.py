@@ -112,10 +112,10 @@ def _found(study: Study, model: Model) -> list[dict[str, Any]]:
 def _alike(study: Study) -> list[str]:
     """Return in which covariates the classes were balanced, of the first run for which that was possible."""
     for file in (run.folder / "balanced.tsv" for run in study.runs):
-        table = read_table(file) if file.is_file() else pd.DataFrame()
-        names = table["covariates"].dropna() if len(table) else []
-        if len(names):
-            return str(names.iloc[0]).split(", ")
+        table = read_table(file, text=("covariates",)) if file.is_file() else pd.DataFrame({"covariates": []})
+        names = [names for names in table["covariates"].dropna() if names]
+        if names:
+            return str(names[0]).split(", ")
     return []
 
 

@@ -204,6 +204,15 @@ def test_tests_that_were_done_are_named_and_no_others(run):
     assert "include the variance between seeds" in several and "averaged over seeds before they were tested" in several
 
 
+def test_covariates_are_named_in_which_the_classes_were_balanced(run):
+    study = changed(run[0], ["ridge", "tangent"])
+    for place, names in zip(study.runs, (None, "motion, age"), strict=True):
+        assert "overlap weights" not in said(study)
+        table = pd.DataFrame({"covariates": ["", names], "value": 0.7})
+        write_table(table, place.folder / "balanced.tsv", dict.fromkeys(table, "Test"))
+    assert "the same distribution of motion and age was estimated with overlap weights" in said(study)
+
+
 def test_all_models_are_described_in_plain_text(run):
     """What any of the shipped models says has no trace of a template, of Python or of a missing value."""
     study = changed(run[0], known("model"))
