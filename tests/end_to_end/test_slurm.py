@@ -186,7 +186,8 @@ def test_jobs_went_through_the_scheduler_with_what_they_asked_for(night):
         rule = re.sub(r"_(wildcards|dosenbach160).*", "", one["Comment"])
         asked[rule] = (one["Partition"], one["MinMemoryNode"], one["TimeLimit"], one["NumCPUs"])
     assert set(asked) == {f"rule_{name}" for name in (
-        "index", "cache", "exclusions", "folds", "train_folds", "trainings", "evaluate", "report",
+        "index", "cache", "exclusions", "folds", "train_folds", "trainings", "evaluate", "connections", "explanation",
+        "report",
     )}  # fmt: skip
     assert asked["rule_index"] == ("cpu", "2000M", "01:00:00", "1")
     assert asked["rule_train_folds"] == ("cpu", "1200M", "01:00:00", "1")  # two folds of half an hour
