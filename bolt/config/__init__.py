@@ -139,6 +139,9 @@ class Explain(Keys):
     subset_offsets: int = Field(
         60, ge=0, description="points of the curve over volumes in order of importance; 0: no curve"
     )
+    subset_score: Literal["floored", "published"] = Field(
+        "floored", description="the curve's score: importance over the scan's smallest above zero, or as in the paper"
+    )
     inner_folds: int = Field(
         0,
         ge=0,

@@ -29,6 +29,7 @@ from bolt.report.tables.explanation import (
     landmark_table,
     paper_of,
     read_landmarks,
+    selected_networks,
     selected_rois,
     task_titles,
 )
@@ -196,6 +197,10 @@ def write_brain_maps(experiment: Experiment, entries: Sequence[Entry], studies: 
         rois = selected_rois(weights)
         rois.insert(0, "", rois.pop("ROI"))
         sheet = markdown(Sheet(f"{found.title}: selected ROIs", rois, CAPTIONS["controlled"]))
+        networks = read_table(found.folder / "networks.tsv", text=("class", "network"))
+        if networks["network"].notna().any():
+            of_networks = Sheet(f"{found.title}: networks of the selected ROIs", selected_networks(networks), "")
+            sheet += f"\n{markdown(of_networks)}"
         parts.append(f"## {found.title}\n\n{drawing}\n\n{sheet}")
         tables.append(weights[weights["selected"].astype(bool)].assign(**found.where))
     _write(experiment, parts, pd.concat(tables), ROIS, out)

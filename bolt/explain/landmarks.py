@@ -236,6 +236,7 @@ def landmark_regression(
     offsets: int = 0,
     inner: bool = False,
     side_by_side: bool = False,
+    published_score: bool = False,
     seed: int = 0,
 ) -> Landmarks:
     """Classify scans by a few of their volumes.
@@ -258,6 +259,8 @@ def landmark_regression(
         Also evaluate importance of training scans by models that did not see them.
     side_by_side : bool
         The volumes of a scan, in the order of their importance, are one sample, instead of one sample each.
+    published_score : bool
+        Scores of the curve are divided by the scan's smallest weight, also if that is tiny; see `_relative`.
     seed : int
 
     Raises
@@ -293,7 +296,7 @@ def landmark_regression(
         coefficients.append(fitted["important"][1])
         controls.append([{**fitted, "random": random}[name][1] for name in SIGN_CONTROLS])
         points = subset_offsets(shortest, tokens, offsets)
-        curve += [{"fold": str(fold), **row} for row in subset_rows(data, important, points, tokens)]
+        curve += [{"fold": str(fold), **row} for row in subset_rows(data, important, points, tokens, published_score)]
         ratios.append(data.ratio)
     return Landmarks(
         with_means(pd.DataFrame(rows), ["importance", "tokens", "level"])[list(LANDMARK_COLUMNS)],
@@ -387,7 +390,7 @@ def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.int
 
 
 def subset_rows(
-    data: FoldScans, weights: Mapping[str, Array], offsets: NDArray[np.intp], tokens: int
+    data: FoldScans, weights: Mapping[str, Array], offsets: NDArray[np.intp], tokens: int, published_score: bool = False
 ) -> list[dict[str, Any]]:
     """Return the subset-index curve of one fold.
 
@@ -398,6 +401,8 @@ def subset_rows(
         Scan to the importance of its volumes (T,).
     offsets : int array
     tokens : int
+    published_score : bool
+        As in `landmark_regression`.
 
     Returns
     -------
@@ -409,18 +414,25 @@ def subset_rows(
     needed = np.unique(offsets[:, None] + np.arange(tokens))  # ranks in any subset
     order = {scan: np.argsort(-w, kind="stable")[needed] for scan, w in weights.items()}
     ordered = data.only(order)  # every series is read once for all offsets
-    relative = np.stack([_relative(weights[scan.name])[order[scan.name]] for scan in data.parts["test"]])
+    scans = [scan.name for scan in data.parts["test"]]
+    relative = np.stack([_relative(weights[scan], published_score)[order[scan]] for scan in scans])
+    relative = relative[~np.isnan(relative).any(axis=1)]
     rows = []
     for offset in offsets:
         subset = np.searchsorted(needed, offset + np.arange(tokens))
         metrics, _ = ordered.regress(dict.fromkeys(weights, subset))
-        score = float(relative[:, subset].mean())
+        score = float(relative[:, subset].mean()) if len(relative) else float("nan")
         rows += [{"offset": int(offset), "score": score, **row} for row in metrics]
     return rows
 
 
-def _relative(weights: Array) -> Array:
-    """Divide weights by the scan's smallest above zero; ones if all are zero."""
+def _relative(weights: Array, published: bool = False) -> Array:
+    """Divide weights by the scan's smallest above zero, at least `FLOOR` of their mean; ones if all are zero.
+
+    As published: by the smallest, whatever it is; NaN if that is zero.
+    """
+    if published:
+        return weights / weights.min() if weights.min() > 0 else np.full(len(weights), np.nan)
     positive = weights[weights > 0]
     if not len(positive):
         return np.ones(len(weights))

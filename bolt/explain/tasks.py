@@ -65,6 +65,8 @@ class Course:
         One per scan: onset (s), duration (s), trial_type.
     untrained : (volumes,) array, optional
         Importance under untrained models, by which weights were divided, mean over scans; 1 is an average volume.
+    raw : (volumes,) array, optional
+        Importance that was not divided, as in the paper's figure, mean over scans; 1 is an average volume.
     """
 
     name: dict[str, str]
@@ -73,6 +75,7 @@ class Course:
     weights: Array
     events: list[pd.DataFrame]
     untrained: Array | None = None
+    raw: Array | None = None
 
     @property
     def times(self) -> Array:
@@ -187,14 +190,14 @@ def _course(name: dict[str, str], tests: pd.DataFrame) -> Course:
     if len(same) < len(tests):
         log.warning("%s: %d scans with another repetition time excluded", name["class"], len(tests) - len(same))
     relative, expected = relative_to_untrained(list(same["weights"]), list(same["untrained"]))
-    weights, untrained = np.full((2, len(same), 1 + max(volumes[-1] for volumes in same["volumes"])), np.nan)
-    for i, volumes in enumerate(same["volumes"]):
-        weights[i, volumes], untrained[i, volumes] = relative[i], expected[i]
-    common = np.flatnonzero(np.isfinite(weights).mean(axis=0) >= MOST)
-    weights, untrained = weights[:, : common[-1] + 1], untrained[:, : common[-1] + 1]  # longer scans than most are cut
-    counts = np.isfinite(untrained).sum(axis=0)
-    mean = np.divide(np.nansum(untrained, axis=0), counts, out=np.full(len(counts), np.nan), where=counts > 0)
-    return Course(name, list(same["scan"]), tr, weights, list(same["events"]), mean)
+    curves = np.full((3, len(same), 1 + max(volumes[-1] for volumes in same["volumes"])), np.nan)
+    for i, (volumes, own) in enumerate(zip(same["volumes"], same["weights"], strict=True)):
+        curves[:, i, volumes] = relative[i], expected[i], own / (own.mean() or 1)
+    common = np.flatnonzero(np.isfinite(curves[0]).mean(axis=0) >= MOST)
+    curves = curves[:, :, : common[-1] + 1]  # longer scans than most are cut
+    counts = np.isfinite(curves[1:]).sum(axis=1)
+    means = np.divide(np.nansum(curves[1:], axis=1), counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+    return Course(name, list(same["scan"]), tr, curves[0], list(same["events"]), *means)
 
 
 def read_events(path: str | Path) -> pd.DataFrame:
@@ -359,7 +362,8 @@ def curve_table(course: Course) -> pd.DataFrame:
     with np.errstate(invalid="ignore", divide="ignore"):
         half = stats.t.ppf(0.975, n - 1) * sd / np.sqrt(n - 1)  # NaN for a single scan
     curve = {"mean": mean, "sd": sd, "low": np.maximum(mean - half, 0), "high": mean + half, "n_scans": n}
-    curve["untrained"] = np.full(len(n), np.nan) if course.untrained is None else course.untrained[some]
+    for key, values in (("untrained", course.untrained), ("raw", course.raw)):
+        curve[key] = np.full(len(n), np.nan) if values is None else values[some]
     return pd.DataFrame({"volume": np.flatnonzero(some), "time": course.times[some], **curve}).assign(**course.name)
 
 

@@ -79,6 +79,7 @@ def test_the_published_ranking_is_by_odds_ratio(tmp_path):
     make_regions(found[0], 10)
     write_brain_maps(load_experiment("brain_maps"), found, studies, tmp_path)
     text = (tmp_path / "brain_maps.md").read_text()
+    assert "dosenbach160, BolT: networks of the selected ROIs" in text and "| autism |" in text.split("networks of")[1]
     assert "by odds ratio, mean over folds" in text and "regression weight," not in text
 
 
@@ -92,7 +93,9 @@ def test_nothing_explained_is_said(tmp_path):
 def make_tasks(entry, cache, tasks, masked):
     """Importance over tasks as a run leaves it, the ROI series of one of them, and the names of the ROIs."""
     out = entry.explanations[0]
-    write_table(pd.concat([curve(task, 40) for task in tasks]).assign(untrained=1.0), out / "tasks.tsv", TASK_COLUMNS)
+    write_table(
+        pd.concat([curve(task, 40) for task in tasks]).assign(untrained=1.0, raw=1.0), out / "tasks.tsv", TASK_COLUMNS
+    )
     write_table(pd.concat([block(task, "on", 5, 20) for task in tasks]), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
     np.save(out / "tasks_series.npy", np.random.default_rng(0).normal(size=(2, 40, 160)))
     about = {"class": masked, "task": masked, "run": "LR", "RepetitionTime": TR}

@@ -333,6 +333,8 @@ def test_scores_are_multiples_of_the_smallest_weight(tmp_path):
 def test_volumes_without_any_weight_do_not_make_scores_infinite():
     assert _relative(np.array([0.0, 2.0, 4.0])).tolist() == [0, 1, 2]
     assert _relative(np.zeros(3)).tolist() == [1, 1, 1]
+    assert _relative(np.array([1e-12, 1.0]), published=True)[1] == 1e12
+    assert np.isnan(_relative(np.array([0.0, 2.0]), published=True)).all()
     assert _relative(np.array([1e-12, 1.0, 2.0]))[2] == pytest.approx(2000)  # over 1/1000 of the mean, which is 1
 
 

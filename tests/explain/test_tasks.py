@@ -228,4 +228,6 @@ def test_position_in_the_scan_is_no_effect_of_a_task_that_rests_at_both_ends(mad
     assert something["ratio"] > 1.05 and something["p"] < 0.05
     usual = shape / shape.mean()
     assert something["ratio_untrained"] == pytest.approx(usual[4:32].mean(), rel=1e-5)
-    np.testing.assert_allclose(read_table(tmp_path / "tasks.tsv", text=TEXT)["untrained"], usual, rtol=1e-5)
+    curve = read_table(tmp_path / "tasks.tsv", text=TEXT)
+    np.testing.assert_allclose(curve["untrained"], usual, rtol=1e-5)
+    assert curve["raw"].mean() == pytest.approx(1) and np.corrcoef(curve["raw"] / curve["mean"], usual)[0, 1] > 0.9

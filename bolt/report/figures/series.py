@@ -231,7 +231,7 @@ def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFr
     """Draw one curve over its events, with their key on the axis `beside` and `headroom` below the lanes of events."""
     time = curve["time"].to_numpy()
     step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
-    drawn = [name for name in ("mean", "low", "high", "untrained") if name in curve]
+    drawn = [name for name in ("mean", "low", "high", "untrained", "raw") if name in curve]
     low, high = float(curve[drawn].min().min()), float(curve[drawn].max().max())
     agreed = {kind: rows[rows["share"] >= MOST] for kind, rows in events.groupby("trial_type", sort=False)}
     colours = {kind: MANY[i % len(MANY)] for i, kind in enumerate(agreed)}
@@ -249,6 +249,8 @@ def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFr
     axis.fill_between(middle, line["low"], line["high"], color=MUTED, alpha=0.3, lw=0)
     if "untrained" in line:
         axis.plot(middle, line["untrained"], color=MUTED, lw=0.8)
+    if "raw" in line:
+        axis.plot(middle, line["raw"], color=INK, lw=0.6, ls=(0, (3, 2)))
     axis.plot(middle, line["mean"], color=INK, lw=1.3)
     axis.set(xlim=(0, (volumes[-1] + 1) * step), ylim=(low - 0.03 * room, top))
     axis.locator_params(axis="y", nbins=4)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bolt")
 
-LANDMARK_KEYS = {"tokens", "landmark_samples", "random_draws", "subset_offsets", "inner_folds"}
+LANDMARK_KEYS = {"tokens", "landmark_samples", "random_draws", "subset_offsets", "subset_score", "inner_folds"}
 """Keys of `explain` that only landmarks are found by."""
 TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
 """Keys of `explain` that only the time course of tasks is read from."""
@@ -89,6 +89,7 @@ def regress_landmarks(job: Job) -> None:
             random_draws=settings.random_draws,
             offsets=settings.subset_offsets,
             side_by_side=settings.landmark_samples == "scans",
+            published_score=settings.subset_score == "published",
             inner=bool(job.input.all("inner")),
             seed=job.options.seed,
         )
