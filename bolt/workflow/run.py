@@ -29,8 +29,8 @@ from bolt.training import training_modules
 from bolt.training.space import check_search
 from bolt.workflow.scan_files import ScanFiles
 from bolt.workflow.snakemake import joined
-from bolt.workflow.stages import STAGES
-from bolt.workflow.watched import files_of
+from bolt.workflow.stage import STAGES
+from bolt.workflow.watched import files_of, read_settings
 
 RESERVED = {rule for stage in STAGES.values() for rule in stage.rules}
 RESERVED |= {"all", "extras", "figures", "paper", "search", "series", "tables", "train"}
@@ -117,7 +117,9 @@ class Run(ScanFiles):
         The last are put together when the first job of the stage is planned: a job on a cluster, which plans itself
         alone, does not wait for those of others.
         """
-        settings, code = cache(lambda: repr(STAGES[name].settings(self.study))), cache(lambda: self.code(name))
+        read = STAGES[name].settings
+        settings = cache(lambda: repr(read_settings(self.study, read)))
+        code = cache(lambda: self.code(name))
         params: dict[str, Any] = {
             "config": self.layout.config,
             "named": lambda wildcards, input, output: named_files(input=input, output=output),

@@ -16,7 +16,7 @@ from bolt.io.files import read_json
 from bolt.jobs import provenance as module
 from bolt.jobs.outcome import Outcome
 from bolt.jobs.provenance import LISTED, commit, hashes, provenance, provenance_path
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 from tests.provenances import KEYS
 
 MEGABYTES = 200

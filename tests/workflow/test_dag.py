@@ -12,9 +12,9 @@ import pytest
 from bolt.config import ROOT, load_config
 from bolt.config.layout import Layout
 from bolt.io.files import read_yaml, write_json
-from bolt.workflow.estimate import Plan, job_counts
+from bolt.workflow.estimate import job_counts
 from bolt.workflow.run import Run
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 from bolt.workflow.start import start
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
@@ -349,7 +349,7 @@ def test_the_control_of_the_sanity_checks_is_another_seed_or_one_more_training(k
     files = [path for path in run.retrained_models(wildcards) if path.name == "checkpoint.safetensors"]
     folders = [str(path.parent.relative_to(run.layout.results)) for path in files]
     assert folders == [place.format(v=variant, m=name) for place in trained]
-    assert job_counts(Plan(run))["train_again"] == sum(folder.endswith("retrained") for folder in folders)
+    assert job_counts(run)["train_again"] == sum(folder.endswith("retrained") for folder in folders)
 
 
 def test_untrained_importance_is_made_where_scans_may_have_events(tmp_path, keys, indexed, monkeypatch):

@@ -17,7 +17,7 @@ from bolt.config.study import Study
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, read_yaml, sha256, write_status
 from bolt.workflow.run import Run
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 from tests.snake import series_dataset
 from tests.stages import command, declared, stage
 
