@@ -8,7 +8,7 @@ import textwrap
 from argparse import Namespace
 from contextlib import chdir
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Template
 
@@ -20,6 +20,7 @@ from bolt.io.files import read_yaml
 from bolt.io.packages import refuse_other_versions
 from bolt.io.places import folder_of_run, snakemake_command
 from bolt.io.resource_errors import free_bytes, gigabytes
+from bolt.models.suitability import minimum_volumes
 from bolt.preprocess.templates import PHANTOM_SPACE
 from bolt.workflow.checks import carried_atlases
 from bolt.workflow.estimate import estimate, known_scans, preprocessing_peak
@@ -86,18 +87,18 @@ def show(file: Path, *, folder: Path | None = None, fetch: bool = False, learns:
     download, path = snakemake_command(file, "resources", folder=folder), file.absolute()
     with chdir(folder):
         run, notes = read_run(read_yaml(path), [path], () if learns else ("series",))
-        ready = readiness(run)
+        facts, found = readiness(run)
     print(file)
     previous = ""
-    for name, text in ready.facts:
+    for name, text in facts:
         start = f"  {'' if name == previous else name:11} "
         previous = name
         wrapper = textwrap.TextWrapper(WIDTH, start, " " * len(start))
         wrapper.break_long_words = wrapper.break_on_hyphens = False  # names and paths can be copied
         print(wrapper.fill(text))
     print(*notes, sep="\n", end="\n" if notes else "", flush=True)
-    to_download = [problem for problem in ready.problems if FETCH.casefold() in problem.hint.casefold()]
-    problems = [problem for problem in ready.problems if not (fetch and problem in to_download)]
+    to_download = [problem for problem in found if FETCH.casefold() in problem.hint.casefold()]
+    problems = [problem for problem in found if not (fetch and problem in to_download)]
     if not problems:
         return 0
     print("A run cannot start yet. To fix:", file=sys.stderr)
@@ -108,15 +109,11 @@ def show(file: Path, *, folder: Path | None = None, fetch: bool = False, learns:
     return 2
 
 
-class Readiness(NamedTuple):
-    """What a run finds, each by name and a line of text; and what keeps it from starting, with remedies."""
+def readiness(run: Run) -> tuple[list[tuple[str, str]], Problems]:
+    """Return what a run would find, each by name and a line of text; and what keeps it from starting, with remedies.
 
-    facts: list[tuple[str, str]]
-    problems: Problems
-
-
-def readiness(run: Run) -> Readiness:
-    """Return what a run would find; nothing is written, downloaded or computed."""
+    Nothing is written, downloaded or computed.
+    """
     problems: Problems = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for refuse in (refuse_other_versions, *checks(run, cores, [])):
@@ -136,8 +133,8 @@ def readiness(run: Run) -> Readiness:
     found |= {"most_reasons": MOST_REASONS, "fewest_folds": FEWEST_FOLDS}
     found["few_folds"] = explained and min(explained) < FEWEST_FOLDS
     screen = Template(TEMPLATE.read_text(encoding="utf-8")).render(found)
-    lines = [line.split(" | ", 1) for line in screen.splitlines() if line.strip()]
-    return Readiness([(name, text) for name, text in lines], problems)
+    lines = (line.partition(" | ") for line in screen.splitlines() if line.strip())
+    return [(name, text) for name, _, text in lines], problems
 
 
 def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:
@@ -145,7 +142,7 @@ def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:
     found["listable"] = can_be_listed(run.study)
     if found["listable"]:
         learns = run.learns and not problems  # one of which may be that too few can be used to learn from
-        scans = list_scans(run.study, learns=learns, minimum_volumes=run.minimum_volumes())
+        scans = list_scans(run.study, learns=learns, minimum_volumes=minimum_volumes(run.config))
         unused = scans[scans.exclude_reason.notna()].groupby("exclude_reason", sort=False)
         run.planned = scans[scans.exclude_reason.isna()]
         people = run.planned.drop_duplicates("subject").reset_index(drop=True)

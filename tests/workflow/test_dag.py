@@ -265,7 +265,6 @@ def test_what_one_stage_reads_is_put_together_without_the_others(indexed, monkey
     monkeypatch.chdir(indexed[0])
     run = Run(read_yaml(indexed[1]))
     assert read_by_stages(run)
-    monkeypatch.delattr(Run, "files")
     monkeypatch.delattr("bolt.workflow.watched.atlas_files")
     assert all(run.params(stage)["settings"](None) for stage in ("index", "train"))
 
