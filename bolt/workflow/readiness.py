@@ -33,25 +33,10 @@ TEMPLATE = Path(__file__).with_name("templates") / "check.txt"
 WIDTH = 110
 SHOWN = 8
 """Classes and sites that are listed; of more, the number."""
-MOST_REASONS = 30
-"""Reasons why scans are not used that are shown."""
-SOURCES = {
-    "phantom": "simulated raw BIDS",
-    "bids": "raw BIDS",
-    "fmriprep": "fMRIPrep output",
-    "series": "ready ROI series",
-    "bids_series": "ready ROI series in BIDS derivatives",
-    "abide": "ABIDE-I, downloaded by the run",
-    "hcp": "HCP",
-}
 DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Devices of a GPU's driver: without any, torch need not be imported to learn that there is no GPU."""
 PROCESSOR = Path("/proc/cpuinfo")
 """Linux's description of the processor; elsewhere there is none."""
-SLOW_MKL = (
-    "torch's matrix products leave AVX-512 unused on this AMD processor: with a library of one line, BolT trains up to "
-    "1.7 times as fast (docs/environments.md, 'AMD processors')"
-)
 
 Problems = list[BoltError]
 
@@ -129,8 +114,7 @@ def readiness(run: Run) -> tuple[list[tuple[str, str]], Problems]:
             if not problems:  # else it follows from one of them
                 problems.append(error)
     explained = [len(run.folds_of(name)) for name in run.models if run.explained(name)]
-    found |= {"run": run, "config": run.config, "dataset": run.dataset, "sources": SOURCES, "shown": SHOWN}
-    found |= {"most_reasons": MOST_REASONS, "fewest_folds": FEWEST_FOLDS}
+    found |= {"run": run, "config": run.config, "dataset": run.dataset, "shown": SHOWN, "fewest_folds": FEWEST_FOLDS}
     found["few_folds"] = explained and min(explained) < FEWEST_FOLDS
     screen = Template(TEMPLATE.read_text(encoding="utf-8")).render(found)
     lines = (line.partition(" | ") for line in screen.splitlines() if line.strip())
@@ -152,11 +136,8 @@ def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:
         found["unknown_tr"] = dataset.ready_series and int(run.planned["tr"].isna().sum())
         found["scans"] = scans
     n_scans = len(known_scans(run))
-    if people is None:
-        how = {"phantom": "to be simulated", "hcp": "by file names"}.get(dataset.source, "")
-        found["how"] = "to be downloaded" if dataset.downloaded else how
-        if run.layout.scans.is_file():
-            people, found["how"] = run.scans.drop_duplicates("subject"), f"listed in {run.layout.scans}"
+    if people is None and run.layout.scans.is_file():
+        people, found["listed"] = run.scans.drop_duplicates("subject"), run.layout.scans
     if n_scans == 0 and not problems:
         hint = "Check 'path' and the filters of the dataset's file"
         problems.append(ConfigError("no scans found", where=dataset.where, hint=hint))
@@ -220,20 +201,14 @@ def template_is_there(run: Run) -> bool:
 
 def _look_at_machine(run: Run, found: dict[str, Any], problems: Problems) -> None:
     """Look at GPU, disk and time; torch, which takes seconds to import, is asked only where a GPU's driver is."""
-    found["gpu"], on_cpu = "none found; models train on the CPU", True
-    if run.config.device == "cpu":
-        found["gpu"] = "not used: the configuration has 'device: cpu'"
-    elif any(map(os.path.exists, DRIVERS)):
+    if run.config.device != "cpu" and any(map(os.path.exists, DRIVERS)):
         import torch
 
-        build = f"torch for CUDA {torch.version.cuda}" if torch.version.cuda else "torch without CUDA"
-        found["gpu"] = f"present, but {build} cannot use it (docs/environments.md); models train on the CPU"
-        if torch.cuda.is_available():
-            found["gpu"], on_cpu = torch.cuda.get_device_name(), False
+        found["torch"] = torch
+        found["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     processor = PROCESSOR.read_text(encoding="utf-8") if PROCESSOR.is_file() else ""
     amd = "AuthenticAMD" in processor and "avx512f" in processor and "mkl" not in os.environ.get("LD_PRELOAD", "")
-    if run.learns and on_cpu and amd:
-        found["notes"].append(SLOW_MKL)
+    found["slow_mkl"] = run.learns and not found.get("gpu") and amd
     takes, cores = estimate(run), found["cores"]
     if takes.scans:
         found |= {"takes": takes, "hours": takes.core_hours / cores, "free": gigabytes(free_bytes(run.layout.results))}
