@@ -15,7 +15,6 @@ from bolt.io.files import read_yaml, write_json
 from bolt.workflow.estimate import job_counts
 from bolt.workflow.run import Run
 from bolt.workflow.stage import STAGES
-from bolt.workflow.start import start
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 from tests.stages import Wildcards
@@ -154,22 +153,6 @@ def test_one_fold_and_its_inner_folds_can_be_asked_for(tmp_path):
     kinds = ("train_fold", "inner_folds", "train_inner", "explain_inner")
     assert [planned[kind] for kind in kinds] == [1, 1, 2, 1]
     assert jobs_said(said) == sum(planned.values()) - 1
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"dataset": "phantm"}, r"unknown dataset 'phantm'\. Known: .*did you mean 'phantom'"),
-        ({"denoise": "36q"}, r"unknown denoising '36q'\. Known: .*none"),
-        ({"atlases": ["schaefer400"]}, r"'schaefer400' is drawn in .*, but the images will be in MNI152NLin2009aSym"),
-    ],
-)
-def test_a_wrong_name_is_one_clear_line(here, change, words):
-    shipped = {"dataset": "phantom", "atlases": ["dosenbach160"], "models": ["bolt_small"]}
-    shipped |= {"preprocess": {"space": "MNI152NLin2009aSym"}}
-    with pytest.raises(SystemExit, match=words) as refused:
-        start(shipped | change)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_refused_configuration_ends_snakemake_with_that_line(tmp_path):
