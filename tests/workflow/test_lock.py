@@ -204,35 +204,23 @@ def ended(process):
 
 
 def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path, start):
-    """Snakemake removes the log of a job that it starts again."""
+    """Also where that works in a fork, as the last attempt does. Snakemake removes the log of a job before it starts."""
     log = tmp_path / "job.log"
-    left = start(60)
-    at_work(log, 1)
+    left = start(60, forks=True)
+    at_work(log, 2)
+    (child,) = psutil.Process(left.pid).children()
+    end(left)
     log.unlink()
     again = start(60)
     time.sleep(0.5)
     assert again.is_alive() and not log.read_text()
-    end(left)
+    child.kill()
     at_work(log, 1)
     log.unlink()
     third = start(0)
     end(again)
     assert ended(third) and "at work" in log.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["job.log"]
-
-
-def test_a_job_waits_while_the_process_that_it_forked_lives(tmp_path, start):
-    """The last attempt works in a fork, which may outlive a killed parent."""
-    log = tmp_path / "job.log"
-    parent = start(60, forks=True)
-    at_work(log, 2)
-    (child,) = psutil.Process(parent.pid).children()
-    end(parent)
-    again = start(0)
-    time.sleep(0.5)
-    assert again.is_alive() and log.read_text().count("at work") == 2
-    child.kill()
-    assert ended(again) and log.read_text().count("at work") == 3
 
 
 def test_by_hand_or_into_another_file_than_a_log_nobody_waits(tmp_path, start):

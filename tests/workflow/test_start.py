@@ -42,7 +42,7 @@ def other_rois():
 WRONG = {
     "label": (lambda: changed(label="diagnosis"), "column 'diagnosis' is missing; found subject, file, dx"),
     "age": (lambda: changed(age="years"), "column 'years' is missing.*Set 'age'"),
-    "classes": (lambda: changed(classes=["a", "patient"]), r"nobody has the label patient \(column 'dx': a, b"),
+    "classes": (lambda: changed(classes=["a", "patient"]), r"no usable scan has the label patient \(column 'dx': a, b"),
     "folds": (lambda: table(lambda t: t[:4]), "3 folds for 2 subjects of class a. Set .* to at most 2"),
     "one subject": (lambda: table(lambda t: t[:2]), "1 subj.* a. Add"),
     "one number": (lambda: (changed(classes=None), table(lambda t: t.assign(dx=1))), "same dx"),
