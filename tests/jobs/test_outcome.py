@@ -77,7 +77,9 @@ def test_every_attempt_records_success_and_bad_data_and_raises_errors_of_the_con
     assert "voxels are NaN" in state(tmp_path)["reason"] and (tmp_path / "crash.txt").is_file()
     outcome.run(lambda: None)
     assert state(tmp_path)["state"] == "ok" and "report" not in state(tmp_path)
-    assert not (tmp_path / "crash.txt").exists()
+    assert not (tmp_path / "crash.txt").exists() and (tmp_path / "provenance.json").is_file()
+    outcome.run(bad)
+    assert not (tmp_path / "provenance.json").exists()  # it is that of an earlier result
 
 
 def test_failures_upstream_are_passed_on_without_work(outcome, tmp_path):

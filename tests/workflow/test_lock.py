@@ -204,7 +204,7 @@ def ended(process):
 
 
 def test_a_job_waits_for_the_one_that_a_killed_run_left(tmp_path, start):
-    """Also where that works in a fork, as the last attempt does. Snakemake removes the log of a job before it starts."""
+    """Also where that works in a fork, as the last attempt does. Snakemake removes the log of a job that it starts."""
     log = tmp_path / "job.log"
     left = start(60, forks=True)
     at_work(log, 2)
