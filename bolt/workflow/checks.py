@@ -214,12 +214,11 @@ def check_learning(config: Config, dataset: Dataset) -> None:
 
 def check_files_of_others(study: Study) -> None:
     """Refuse predictions that do not fit the folds, where these were made before (DataError)."""
-    if not study.layout.folds.is_file():
-        return
-    folds = read_table(study.layout.folds, text=("scan_id", "subject"))
-    for model in study.models.values():
-        if model.file is not None and model.model == "predictions":
-            probabilities_of(model.file, study.dataset.classes or [], folds)
+    files = [model.file for model in study.models.values() if model.file is not None and model.model == "predictions"]
+    if files and study.layout.folds.is_file():
+        folds = read_table(study.layout.folds, text=("scan_id", "subject"))
+        for file in files:
+            probabilities_of(file, study.dataset.classes or [], folds)
 
 
 def check_series_files(config: Config, dataset: Dataset) -> None:
