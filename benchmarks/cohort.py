@@ -36,7 +36,7 @@ from bolt.config import ROOT
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
 from bolt.workflow import estimate as room
-from bolt.workflow.stage import COSTS
+from bolt.workflow.stage import COSTS as SECONDS
 from tests.fake_bids import write_bids
 
 ATLASES = ("schaefer400", "aal116")
@@ -139,7 +139,7 @@ def seconds_of(subjects: int) -> Any:
             rule = "train_features"
         if rule in SMALL:
             return SMALL[rule]
-        return COSTS[rule].job + COSTS[rule].scan * subjects
+        return SECONDS[rule].job + SECONDS[rule].scan * subjects
 
     return seconds
 
