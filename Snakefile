@@ -26,6 +26,7 @@ from bolt.workflow import snakemake as internals
 from bolt.workflow.estimate import announce_after_dry_run, seconds_of_rules
 from bolt.workflow.lock import changes_nothing, hold
 from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpreter
+from bolt.workflow.watched import files_of
 
 internals.plan_quickly()
 internals.announce_interruption()

@@ -36,7 +36,7 @@ from bolt.config import ROOT
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.io.files import read_json, read_table, read_yaml, write_json, write_table, write_yaml
 from bolt.workflow import estimate as room
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import COSTS as SECONDS
 from tests.fake_bids import write_bids
 
 ATLASES = ("schaefer400", "aal116")
@@ -133,15 +133,13 @@ def table_of(study: Path, kind: str) -> Path:
 
 def seconds_of(subjects: int) -> Any:
     """Return a function that gives the recorded seconds of a job on one core."""
-    costs = {kind: cost for stage in STAGES.values() for kind, cost in stage.costs.items()}
-
     def seconds(job: Any) -> float:
         rule = job.rule.name
         if rule == "train_folds":  # of models without epochs
             rule = "train_features"
         if rule in SMALL:
             return SMALL[rule]
-        return costs[rule].job + costs[rule].scan * subjects
+        return SECONDS[rule].job + SECONDS[rule].scan * subjects
 
     return seconds
 

@@ -17,7 +17,7 @@ from typing import Any
 from bolt.cli.main import COMMANDS, GROUPS, make_parser
 from bolt.config import ROOT, schemas
 from bolt.io.files import read_yaml, write_text
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 
 HERE = ROOT / "docs/reference"
 TITLES = {"commands": "Main commands"}

@@ -112,7 +112,7 @@ def _import_workflow() -> None:
     from bolt.jobs.code_hash import fingerprint
     from bolt.models.registry import known_models
     from bolt.workflow.run import Run
-    from bolt.workflow.stages import STAGES
+    from bolt.workflow.stage import STAGES
 
     snakemake.cli.get_argument_parser()  # imports plugins
     known_models()
@@ -120,17 +120,16 @@ def _import_workflow() -> None:
     for name, experiment in run.experiments.items():
         check_experiment(experiment, run.experiment_rows[name])
     for stage in STAGES.values():
-        if isinstance(stage.code, tuple):
-            fingerprint(*stage.code)
+        fingerprint(*stage.code)
     gc.freeze()  # a fork that searches all these objects for cycles copies each page of them
 
 
 def _import_stage(arguments: list[str]) -> None:
     """Import what the stage of a job imports."""
-    from bolt.workflow.stages import STAGES
+    from bolt.workflow.stage import STAGES
 
     stage = next((stage for stage in STAGES.values() if arguments[0] == "bolt" and stage.command == arguments[1]), None)
-    modules = stage.code if stage and isinstance(stage.code, tuple) else ()
+    modules = stage.code if stage else ()
     for module in modules:
         importlib.import_module(module)
     if any(module.startswith("bolt.training") for module in modules):

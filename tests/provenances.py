@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bolt.io.files import read_json, read_table, sha256
 from bolt.jobs.ledger import benchmark_files, job_notes
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 
 KEYS = {"stage", "command", "date", "job", "log", "bolt", "commit", "changed", "python", "machine", "device"}
 KEYS |= {"packages", "inputs", "outputs", "wall_seconds", "cpu_seconds", "peak_memory_mb"}

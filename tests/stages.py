@@ -13,7 +13,7 @@ from bolt.config import ROOT
 from bolt.config.layout import ORACLE
 from bolt.io.files import read_yaml
 from bolt.workflow.run import Run, named_files
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 
 
 class Wildcards(dict):

@@ -16,7 +16,7 @@ import os
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -26,8 +26,7 @@ from bolt import __version__
 from bolt.io.errors import FINAL, BoltError, Masked, MemoryShortage, show_exception, without_credentials
 from bolt.io.packages import name_extra
 from bolt.io.places import ROOT, refuse_other_planner
-from bolt.workflow.stage import OF_RUN
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import OF_RUN, STAGES
 
 COMMANDS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
@@ -152,8 +151,7 @@ def make_parser() -> argparse.ArgumentParser:
             subparser.add_argument("--limits", type=int, nargs=2, metavar=("MB", "MINUTES"), help=limits)
         if stage.keys[:3] == OF_RUN:
             subparser.add_argument("--variant", help="which cache the model was trained on [the configured one]")
-        if stage.options is not None:
-            stage.options(subparser)
+        add_arguments(subparser, stage.options)
     for name, about in COMMANDS.items():
         add_options(command(name, about["help"], about.get("threads", False)), name)
     return parser
@@ -170,14 +168,18 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
     groups = {None: about.get("options", {})}
     groups |= {heading: own.get(heading, {}) | of_studies.get(heading, {}) for heading in [*of_studies, *own]}
     for heading, options in groups.items():
-        place = parser.add_argument_group(heading) if heading else parser
-        for names, option in options.items():
-            arguments: dict[str, Any] = {"help": option} if isinstance(option, str) else dict(option)
-            if "type" in arguments:
-                arguments["type"] = TYPES[arguments["type"]]
-            if arguments.get("action") == "version":
-                arguments["version"] = __version__
-            place.add_argument(*names.split(), **arguments)
+        add_arguments(parser.add_argument_group(heading) if heading else parser, options)
+
+
+def add_arguments(place: argparse._ActionsContainer, options: Mapping[str, Any]) -> None:
+    """Add options to a parser or a group of its: by their names, what `add_argument` takes, or the help alone."""
+    for names, option in options.items():
+        arguments: dict[str, Any] = {"help": option} if isinstance(option, str) else dict(option)
+        if "type" in arguments:
+            arguments["type"] = TYPES[arguments["type"]]
+        if arguments.get("action") == "version":
+            arguments["version"] = __version__
+        place.add_argument(*names.split(), **arguments)
 
 
 def overview() -> str:
@@ -195,10 +197,9 @@ def overview() -> str:
 
 def show_stages(options: argparse.Namespace) -> None:
     """Print every stage of the workflow in the order of the data, under the name of its module."""
-    headings = {stage.command: stage.work.__module__.rpartition(".")[2] for stage in STAGES.values()}
-    for heading in dict.fromkeys(headings.values()):
-        print(f"{heading}:")
-        print(*_lines({s.command: s.help for s in STAGES.values() if headings[s.command] == heading}), sep="\n")
+    for module in dict.fromkeys(stage.module for stage in STAGES.values()):
+        print(f"{module}:")
+        print(*_lines({stage.command: stage.help for stage in STAGES.values() if stage.module == module}), sep="\n")
 
 
 def show_root(options: argparse.Namespace) -> None:

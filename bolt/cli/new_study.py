@@ -1,4 +1,4 @@
-"""A configuration for a folder of data that was looked into: the two files that `bolt init` and `bolt run` write."""
+"""A configuration for a folder of data that was looked into: what `bolt init` and `bolt run` write."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_text, read_yaml, write_text
 from bolt.io.names import is_name
 from bolt.io.people import known_values
-from bolt.io.places import WRITTEN_BY_BOLT
+from bolt.io.places import WRITTEN_BY_BOLT, snakemake_command
 from bolt.models.registry import FROM_FILE
 from bolt.models.suitability import check_file
 
@@ -437,3 +438,46 @@ def name_of(data: Path) -> str:
         name = next((p.name for p in path.parents if p.name not in ("fmriprep", "derivatives", "bids", "")), name)
     cleaned = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")
     return cleaned or "study"
+
+
+def init(options: argparse.Namespace) -> None:
+    """Run ``bolt init DATA``: look into a folder, ask what it cannot say, write two files, and show the next steps.
+
+    Parameters
+    ----------
+    options : Namespace
+        data, out, name, and the options of a study (`Wishes.of`).
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `write_study`.
+    """
+    wishes = Wishes.of(options)
+    if wishes.label is None and sys.stdin.isatty():
+        wishes.label = ask_label(options)
+    place, config, dataset = write_study(options.out, options.name or name_of(options.data), options.data, wishes)
+    label = "nothing to predict" if dataset.label is None else f"label '{dataset.label}'"
+    classes = f" ({', '.join(dataset.classes)})" if dataset.classes else ""
+    print(f"{options.data}: {dataset.source}, {label}{classes}; atlases {', '.join(config.atlases)}")
+    print(f"wrote {place} and {options.out / 'datasets' / place.name}; every other key has its default")
+    print(f"next: bolt check --config {place}")
+    print(f"      {snakemake_command(place)}")
+
+
+def ask_label(options: argparse.Namespace) -> str | None:
+    """Ask which column is predicted; an empty answer is none."""
+    path = participants_of(options.data)
+    if path is None:
+        return None
+    table = read_text(path)
+    candidates = []
+    for column in table:  # a few classes that repeat, or numbers
+        known = table[column].dropna()
+        n = known.nunique()
+        numbers = n > MOST_CLASSES and pd.to_numeric(known, errors="coerce").notna().all()
+        if numbers or (2 <= n <= MOST_CLASSES and n < len(known)):
+            candidates.append(str(column))
+    print(f"Columns of {path}: {', '.join(map(str, table))}")
+    print(f"What shall be predicted? {' / '.join(candidates)} [nothing: ROI series alone]: ", end="", flush=True)
+    return sys.stdin.readline().strip() or None

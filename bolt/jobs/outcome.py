@@ -8,9 +8,8 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,40 +42,22 @@ SHARE = 0.95
 MORE_TIME = "Give it more time ('--set-resources <rule>:runtime=…', minutes) or a faster machine, and run again"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Memory and time of a job: its own watch on them, because a job that the scheduler kills can record nothing.
+def exceeded(child: int, megabytes: int, minutes: int) -> BoltError | None:
+    """Return an error if this process and its child have nearly used up their memory or time, else None.
 
-    Parameters
-    ----------
-    megabytes : int
-        `mem_mb` of its rule, in this attempt.
-    minutes : int
-        `runtime` of its rule.
+    It is a job's own watch on them, because one that the scheduler kills can record nothing.
     """
-
-    megabytes: int
-    minutes: int
-
-    def passed(self, child: int) -> BoltError | None:
-        """Return an error if this process and its child have nearly used up their time or memory, else None."""
-        resident = 0.0
-        for pid in (os.getpid(), child):
-            with suppress(OSError, IndexError, ValueError):  # it has ended, or there is no /proc
-                pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-                resident += pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-        if resident > SHARE * self.megabytes - OVERHEAD:
-            return MemoryShortage(
-                f"needs more memory than the {self.megabytes} MB requested from the cluster", hint=MORE_MEMORY
-            )
-        if time.monotonic() - BEGUN > SHARE * 60 * self.minutes:
-            return BoltError(f"takes longer than the {self.minutes} minutes requested from the cluster", hint=MORE_TIME)
-        return None
-
-
-def limits(given: list[int] | None) -> Limits | None:
-    """Return a rule's limits (MB, minutes) if a scheduler enforces them, else None."""
-    return Limits(*given) if given and os.environ.get(LIMITED) else None
+    resident = 0.0
+    for pid in (os.getpid(), child):
+        with suppress(OSError, IndexError, ValueError):  # it has ended, or there is no /proc
+            pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+            resident += pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    if resident > SHARE * megabytes - OVERHEAD:
+        what = f"needs more memory than the {megabytes} MB requested from the cluster"
+        return MemoryShortage(what, hint=MORE_MEMORY)
+    if time.monotonic() - BEGUN > SHARE * 60 * minutes:
+        return BoltError(f"takes longer than the {minutes} minutes requested from the cluster", hint=MORE_TIME)
+    return None
 
 
 class Outcome:
@@ -103,8 +84,10 @@ class Outcome:
         Repeats this job.
     transient : bool
         Whether bad data may be temporary (downloads), so that the hint includes that command.
-    limits : Limits, optional
-        Time and memory of the last attempt.
+    limits : sequence of int, optional
+        Megabytes and minutes of the attempt (`mem_mb` and `runtime` of the rule), where a scheduler enforces them.
+    upstream : Path, optional
+        The status file of the stage on which this one depends.
     inputs, facts
         Files and further facts for the provenance.
     begun, spent : float
@@ -120,15 +103,11 @@ class Outcome:
         self.upstream: Path | None = None
         self.upstream_warnings: list[dict[str, Any]] = []
         self.command = ""
-        self.limits: Limits | None = None
+        self.limits: Sequence[int] | None = None
         self.transient = False
         self.inputs: Inputs = []
         self.facts: dict[str, Any] = {}
         self.begun, self.spent = BEGUN, 0.0
-
-    def depends_on(self, status: Path) -> None:
-        """Set the status file of the stage on which this one depends."""
-        self.upstream = status
 
     def run(self, work: Callable[[], None]) -> None:
         """Do the work and record how it ends; a failure upstream is passed on instead."""
@@ -168,38 +147,38 @@ class Outcome:
             finally:
                 sys.stderr.flush()
                 os._exit(code)
-        code, exceeded = self._wait(child)
+        code, passed = self._wait(child)
         if code == CONFIGURATION:
             raise ConfigError("the run cannot continue, see above")
         if not code:
             return
-        if exceeded is None:
+        if passed is None:
             full = disk_shortage(None, [self.status.parent])
             if full is not None:
                 raise full
             how = f"was killed by signal {-code}" if code < 0 else "crashed"
             what = f"the job {how} in {self.attempt} attempts; see its log"
-            exceeded = BoltError(what, hint="Read the end of the log in the crash report")
+            passed = BoltError(what, hint="Read the end of the log in the crash report")
             if code == -signal.SIGKILL:
                 what = f"{what}. The system sends this signal when memory runs out"
-                exceeded = MemoryShortage(what, hint=MORE_MEMORY)
-        self._fail(exceeded, repeatable=True)
+                passed = MemoryShortage(what, hint=MORE_MEMORY)
+        self._fail(passed, repeatable=True)
 
     def _wait(self, child: int) -> tuple[int, BoltError | None]:
         """Wait for a child; stop it shortly before it exceeds a limit, as a scheduler would kill this process, too.
 
         Returns its exit status, and the limit for which it was stopped.
         """
-        exceeded = None
-        while self.limits and exceeded is None:
+        passed = None
+        while self.limits and os.environ.get(LIMITED) and passed is None:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status), None
-            exceeded = self.limits.passed(child)
+            passed = exceeded(child, *self.limits)
             time.sleep(PAUSE)
-        if exceeded is not None:
+        if passed is not None:
             os.kill(child, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exceeded
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), passed
 
     def _try(self, work: Callable[[], None]) -> None:
         try:

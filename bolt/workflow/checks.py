@@ -12,7 +12,7 @@ from bolt.config import Config, Dataset, nearest
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS, own_tables, source_of, subjects_table
 from bolt.datasets.institutions import check_institutions
-from bolt.datasets.participants import read_series_table
+from bolt.datasets.participants import read_series_table, require_classes
 from bolt.explain.explainable import can_be_explained
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_text
@@ -175,7 +175,7 @@ def check_learning(config: Config, dataset: Dataset) -> None:
 
     Raises
     ------
-    ConfigError
+    ConfigError, DataError
         There is no label; or the table lacks its column, a class, or enough subjects for the folds.
     """
     if dataset.label is None:
@@ -198,16 +198,7 @@ def check_learning(config: Config, dataset: Dataset) -> None:
     if dataset.site is not None:
         check_institutions(known_values(subjects[dataset.site]), dataset.institutions, table)
     labels = known_values(subjects[dataset.label])
-    absent = [name for name in dataset.classes or () if name not in set(labels)]
-    if absent:
-        raise ConfigError(
-            f"nobody has the label {' or '.join(absent)} (column '{dataset.label}': "
-            f"{', '.join(map(str, labels.dropna().unique()[:8]))})",
-            where=table,
-            hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
-        )
-    if dataset.classes is None and labels.nunique() < 2:
-        raise ConfigError(f"everybody has the same {dataset.label}: nothing to predict", where=table)
+    require_classes(labels.to_frame("label"), dataset, table)
     usable = labels.isin(dataset.classes) if dataset.classes else labels.notna()
     names = subjects.iloc[:, 0] if dataset.source != "series" else subjects["subject"]
     units = (subjects[dataset.group].fillna(names) if dataset.group else names)[usable]
@@ -223,11 +214,11 @@ def check_learning(config: Config, dataset: Dataset) -> None:
 
 def check_files_of_others(study: Study) -> None:
     """Refuse predictions that do not fit the folds, where these were made before (DataError)."""
-    models = [model for model in study.models.values() if model.model == "predictions" and model.file is not None]
-    if models and study.layout.folds.is_file():
+    files = [model.file for model in study.models.values() if model.file is not None and model.model == "predictions"]
+    if files and study.layout.folds.is_file():
         folds = read_table(study.layout.folds, text=("scan_id", "subject"))
-        for model in models:
-            probabilities_of(Path(str(model.file)), study.dataset.classes or [], folds)
+        for file in files:
+            probabilities_of(file, study.dataset.classes or [], folds)
 
 
 def check_series_files(config: Config, dataset: Dataset) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from bolt.training.space import spans_of
 from bolt.workflow.lock import LOOKING
 from bolt.workflow.run import Run
 from bolt.workflow.snakemake import is_dry_run
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import COSTS
 
 MEASURED = 200
 """Finished jobs of a kind whose time is looked at."""
@@ -43,8 +44,8 @@ WORKLESS |= {"resources"}
 """Arguments of `snakemake` without preprocessing."""
 
 
-class Plan:
-    """What a run makes, as numbers by which each stage counts its jobs: everything configured, or a part of it.
+def job_counts(run: Run, experiments: Sequence[str] = (), *, search: bool = False) -> dict[str, int]:
+    """Return the number of jobs of every kind that a run has: of everything configured, or of a part of it.
 
     Parameters
     ----------
@@ -53,94 +54,90 @@ class Plan:
         What is made of them, in place of the configured models' runs and the report.
     search : bool
         What the target `search` makes, in place of both.
-
-    Attributes
-    ----------
-    whole : bool
-        Whether everything configured is made, and not experiments or a search alone.
-    phantom, downloaded, judged, truth : bool
-        Whether the dataset is simulated, is downloaded, has its scans judged by quality, has a known truth to compare
-        with.
-    n_scans, n_downloads, n_raw, n_anatomies, n_images, n_atlases : int
-        Scans: all, to download, raw; T1w images to preprocess; scans whose ROI series are not there already; atlases.
-    n_trainings, n_fits : int
-        Jobs that train a model in epochs, and that fit one at once.
-    n_evaluated, n_explained, n_mapped, n_timed, n_checked, n_connected : int
-        Runs of models that are judged, explained by landmarks, drawn on the brain, drawn over tasks, whose explanation
-        is checked, and whose predictions are correlated with connections. The oracle's are runs of their own, which are
-        not checked.
-    n_weighed_folds, n_explained_folds, n_checked_folds, n_inner : int
-        Folds with importance weights, those of explained and of checked runs, and the inner folds of each.
-    n_retrained : int
-        Models trained again with another seed, as a control of these checks.
-    permuted, sanity, faithfulness : bool
-        Which checks of explanations are asked for.
-    experiment_kinds : list of str
-        Kinds of the experiments whose tables are made.
-    trials : dict
-        Trials of a search by model, over all atlases and folds.
-    n_searches, n_choices, n_shared_choices : int
-        Folds on which hyper-parameters are searched, searches whose choice is written, and models for which one choice
-        is written for all datasets and atlases.
     """
+    config, explain, scans, n_atlases = run.config, run.config.explain, known_scans(run), len(run.config.atlases)
+    experiments = () if search else experiments
+    whole = not (experiments or search)
+    trained: list[ModelRun] = []
+    explained: dict[str, list[ModelRun]] = {kind: [] for kind in EXPLAINING}
+    if whole:
+        with_oracle = 2 if run.truth() else 1  # the oracle's runs are trained and explained as well, but not checked
+        trained = run.study.runs * with_oracle
+        explained = dict.fromkeys(EXPLAINING, run.explained_runs() * with_oracle)
+    for name in experiments:
+        runs, experiment_kind = run.experiment_runs(name), run.experiments[name].kind
+        trained = _joined(trained, runs)
+        if experiment_kind in explained:
+            explained[experiment_kind] = _joined(explained[experiment_kind], runs)
+    checked, truth = (run.explained_runs(), run.truth()) if whole else ([], [])
+    mapped, timed = explained["brain_maps"], explained["task_timing"] if run.dataset.has_tasks else []
+    regressed = weighed = explained["landmarks"]
+    if not whole:  # maps are of regressions, and both of importance weights
+        regressed = _joined(regressed, mapped)
+        weighed = _joined(regressed, timed)
 
-    def __init__(self, run: Run, experiments: Sequence[str] = (), *, search: bool = False) -> None:
-        config, scans = run.config, known_scans(run)
-        experiments = () if search else experiments
-        self.whole = not (experiments or search)
-        self.phantom, self.downloaded, self.judged = run.dataset.source == "phantom", run.dataset.downloaded, run.judged
-        self.n_scans, self.n_atlases = len(scans), len(config.atlases)
-        self.n_downloads = len(scans) if self.downloaded else 0
-        self.n_raw = sum(kind == "raw" for kind, _ in scans)
-        self.n_anatomies = len({folder for kind, folder in scans if kind == "raw"})
-        self.n_images = sum(kind != "series" for kind, _ in scans)
+    def n_folds(runs: Sequence[ModelRun]) -> int:
+        return sum(len(run.folds_of(one.model)) for one in runs)
 
-        trained: list[ModelRun] = []
-        explained: dict[str, list[ModelRun]] = {kind: [] for kind in EXPLAINING}
-        if self.whole:
-            with_oracle = 2 if run.truth() else 1  # the oracle's runs are trained and explained as well
-            trained = run.study.runs * with_oracle
-            explained = dict.fromkeys(EXPLAINING, run.explained_runs() * with_oracle)
-        for name in experiments:
-            runs, experiment_kind = run.experiment_runs(name), run.experiments[name].kind
-            trained = _joined(trained, runs)
-            if experiment_kind in explained:
-                explained[experiment_kind] = _joined(explained[experiment_kind], runs)
-        checked = run.explained_runs() if self.whole else []
-        mapped, timed = explained["brain_maps"], explained["task_timing"] if run.dataset.has_tasks else []
-        regressed = explained["landmarks"]
-        if not self.whole:  # maps are of regressions, and both of importance weights
-            regressed = _joined(regressed, mapped)
-        weighed = regressed if self.whole else _joined(regressed, timed)
+    def n_trainings(*, at_once: bool) -> int:
+        """Return the number of jobs that train models of one kind: per run or, if trained apart, per fold."""
+        runs = [one for one in trained if run.fitted_at_once(one.model) == at_once]
+        return sum(1 if one.model in run.trained_together else len(run.folds_of(one.model)) for one in runs)
 
-        def n_folds(runs: Sequence[ModelRun]) -> int:
-            return sum(len(run.folds_of(one.model)) for one in runs)
+    kinds = Counter(run.experiments[name].kind for name in experiments)
+    n_raw, n_inner = sum(kind == "raw" for kind, _ in scans), explain.inner_folds if regressed else 0
+    choices = len(run.choices()) if search else 0
+    return {
+        "simulate": int(run.dataset.source == "phantom"),
+        "download": len(scans) * run.dataset.downloaded,
+        "download_table": int(run.dataset.downloaded),
+        "template": int(n_raw > 0),
+        "index": 1,
+        "anatomical": len({folder for kind, folder in scans if kind == "raw"}),
+        "functional": n_raw,
+        "parcellate": sum(kind != "series" for kind, _ in scans),
+        "quality": int(run.judged),
+        "quality_pages": int(run.judged and whole),
+        "cache": n_atlases,
+        "exclusions": 1,
+        "folds": 1,
+        "oracle_cache": n_atlases * len(truth),
+        "train_fold": n_trainings(at_once=False),
+        "train_features": n_trainings(at_once=True),
+        "evaluate": len(trained) * whole,
+        "inner_folds": int(n_inner > 0),
+        "train_inner": n_folds(regressed) * n_inner,
+        "search_fold": sum(trials_of(run).values()) // config.search.n_trials if search else 0,
+        "choose": 0 if config.search.shared else choices,
+        "choose_shared": choices if config.search.shared else 0,
+        "explain_fold": n_folds(weighed),
+        "explain_inner": n_folds(regressed) * (n_inner > 0),
+        "regress_landmarks": len(regressed),
+        "regions": len(mapped),
+        "connections": len(run.connected_runs()) * whole,
+        "tasks": len(timed),
+        "train_permuted": len(checked) * explain.sanity.permuted,
+        "train_again": len(checked) * (explain.sanity.controlled and len(config.seeds) == 1),
+        "sanity": len(checked) * explain.sanity.asked,
+        "faithfulness_fold": n_folds(checked) * (explain.faithfulness.scans > 0),
+        "faithfulness": len(checked) * (explain.faithfulness.scans > 0),
+        "stability": len(checked),
+        "experiment": len(experiments),
+        "measure_complexity": kinds["complexity"] * n_atlases,
+        "take_spectra": kinds["spectra"] * n_atlases,
+        "truth": len(truth),
+        "explanation": int(whole and bool(run.connected_runs())),
+        "report": int(whole),
+    }
 
-        def n_jobs(*, at_once: bool) -> int:
-            """Return the number of jobs that train models of one kind: per run or, if trained apart, per fold."""
-            runs = [one for one in trained if run.fitted_at_once(one.model) == at_once]
-            return sum(1 if one.model in run.trained_together else len(run.folds_of(one.model)) for one in runs)
 
-        self.n_trainings, self.n_fits = n_jobs(at_once=False), n_jobs(at_once=True)
-        self.n_evaluated = len(trained) if self.whole else 0
-        self.n_explained, self.n_mapped, self.n_timed, self.n_checked = map(len, (regressed, mapped, timed, checked))
-        self.n_weighed_folds, self.n_explained_folds, self.n_checked_folds = map(n_folds, (weighed, regressed, checked))
-        self.n_connected = len(run.connected_runs()) if self.whole else 0
-        explain = config.explain
-        self.n_inner = explain.inner_folds if regressed else 0
-        self.n_retrained = len(checked) if explain.sanity.controlled and len(config.seeds) == 1 else 0
-        self.permuted, self.sanity = explain.sanity.permuted, explain.sanity.asked
-        self.faithfulness = explain.faithfulness.scans > 0
-        self.truth = self.whole and bool(run.truth())
-        self.experiment_kinds = [run.experiments[name].kind for name in experiments]
-
-        self.trials: dict[str, int] = {}
-        for name in run.searched if search else ():  # two schemes search a fold once
-            folds = {fold for scheme in config.search.schemes for fold in config.folds_searched(name, scheme)}
-            self.trials[name] = len(folds) * self.n_atlases * config.search.n_trials
-        self.n_searches = sum(self.trials.values()) // config.search.n_trials
-        self.n_choices = len(run.choices()) if search and not config.search.shared else 0
-        self.n_shared_choices = len(run.choices()) if search and config.search.shared else 0
+def trials_of(run: Run) -> dict[str, int]:
+    """Return the trials of a search by model, over all atlases and folds; two schemes search a fold once."""
+    config, trials = run.config, {}
+    for name in run.searched:
+        folds = {fold for scheme in config.search.schemes for fold in config.folds_searched(name, scheme)}
+        trials[name] = len(folds) * len(config.atlases) * config.search.n_trials
+    return trials
 
 
 def _joined(runs: Sequence[ModelRun], more: Sequence[ModelRun]) -> list[ModelRun]:
@@ -168,11 +165,6 @@ def known_scans(run: Run) -> list[tuple[str, str]]:
     raw = dataset.source == "bids"
     images = Path(dataset.path).glob(f"sub-*/**/func/{'*' if raw else '*_desc-preproc'}_bold.nii*")
     return [("raw" if raw else "preprocessed", folder_of(str(path))) for path in images]
-
-
-def job_counts(plan: Plan) -> dict[str, int]:
-    """Return the number of jobs of every kind, as the stages count them."""
-    return {kind: count(plan) for stage in STAGES.values() for kind, count in stage.jobs.items()}
 
 
 # ---- hours and gigabytes -----------------------------------------------------------------------
@@ -204,24 +196,26 @@ def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False)
     Parameters
     ----------
     run, experiments, search
-        As in `Plan`.
+        As in `job_counts`.
     """
-    plan = Plan(run, experiments, search=search)
-    counts = job_counts(plan)
-    seconds = sum(n * _seconds(run, kind, plan.n_scans) for kind, n in counts.items() if n)
-    for name, n in plan.trials.items():  # whole trainings, with as many epochs as the middle of their range
+    counts, trials, scans = (
+        job_counts(run, experiments, search=search),
+        trials_of(run) if search else {},
+        known_scans(run),
+    )
+    seconds = sum(n * _seconds(run, kind, len(scans)) for kind, n in counts.items() if n)
+    for name, n in trials.items():  # whole trainings, with as many epochs as the middle of their range
         model = run.searched[name]
         epochs = spans_of(load_space(run.config.search.space), model).get("training.epochs")
         usual = model.training.epochs
         tried = usual if epochs is None else np.mean(epochs.choices or [epochs.low, epochs.high])
         kind = "train_features" if fitted_at_once(model.model) else "train_fold"
-        seconds += n * _seconds(run, kind, plan.n_scans) * float(tried) / usual
+        seconds += n * _seconds(run, kind, len(scans)) * float(tried) / usual
     sizes = load_costs().megabytes_per_scan
     per_scan = sizes.raw * (4 if run.config.preprocess.keep_bold else 1)
-    downloads = source_of(run.dataset).download_bytes(run.dataset, run.config) if plan.downloaded else 0.0
-    megabytes = downloads / 1e6 + plan.n_raw * per_scan + plan.n_scans * sizes.series * plan.n_atlases
-    n_trials = sum(plan.trials.values())
-    return Estimate(plan.n_scans, sum(counts.values()), megabytes / 1000, seconds / 3600, n_trials)
+    downloads = source_of(run.dataset).download_bytes(run.dataset, run.config) if run.dataset.downloaded else 0.0
+    megabytes = downloads / 1e6 + counts["functional"] * per_scan + len(scans) * sizes.series * counts["cache"]
+    return Estimate(len(scans), sum(counts.values()), megabytes / 1000, seconds / 3600, sum(trials.values()))
 
 
 def _seconds(run: Run, kind: str, n_scans: int) -> float:
@@ -239,7 +233,7 @@ def _seconds(run: Run, kind: str, n_scans: int) -> float:
             break
     if measured:
         return float(np.median(measured))
-    cost = next(stage.costs[kind] for stage in STAGES.values() if kind in stage.jobs)
+    cost = COSTS[kind]
     if run.dataset.source == "phantom":
         return cost.phantom + cost.phantom_scan * n_scans
     return cost.job + cost.scan * n_scans
@@ -247,12 +241,11 @@ def _seconds(run: Run, kind: str, n_scans: int) -> float:
 
 def seconds_of_rules(run: Run) -> Callable[[str], float]:
     """Return a function of a rule's name: the expected seconds of one of its jobs, 0 if nothing is known."""
-    kinds = {kind for stage in STAGES.values() for kind in stage.jobs}
 
     @cache
     def seconds(rule: str) -> float:
         kind = "train_features" if rule == "train_folds" else rule
-        return _seconds(run, kind, len(known_scans(run))) if kind in kinds else 0.0
+        return _seconds(run, kind, len(known_scans(run))) if kind in COSTS else 0.0
 
     return seconds
 

@@ -22,7 +22,7 @@ from bolt.experiments.entries import experiment_models
 from bolt.io.errors import DataError
 from bolt.io.files import WRITTEN, atomic, read_table, write_json
 from bolt.io.places import folder_of_run
-from bolt.jobs.outcome import Outcome, limits, repeat_command
+from bolt.jobs.outcome import Outcome, repeat_command
 from bolt.jobs.provenance import Inputs, provenance, provenance_path
 
 if TYPE_CHECKING:
@@ -202,11 +202,10 @@ class Job:
         """
         status, outputs = status or self.output.status, self.output.all()
         outcome = Outcome(self.stage, status, self.options.attempt)
-        outcome.limits = limits(self.options.limits)
+        outcome.limits = self.options.limits
         outcome.inputs = [self.config_file, *inputs]
         outcome.facts = facts
-        if upstream is not None:
-            outcome.depends_on(upstream)
+        outcome.upstream = upstream
         outcome.empty = [file for file in outputs if file.parent == status.parent and file != status]
         outcome.command = repeat_command(status if status in outputs else self.output.index, self.layout.config)
         return outcome

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bolt.io.errors import FINAL, without_credentials
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 
 INTERVAL = 60.0
 """Seconds between two lines about the same stage in a file; a job that is expected to take longer is announced."""

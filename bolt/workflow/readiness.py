@@ -8,7 +8,7 @@ import textwrap
 from argparse import Namespace
 from contextlib import chdir
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Template
 
@@ -20,6 +20,7 @@ from bolt.io.files import read_yaml
 from bolt.io.packages import refuse_other_versions
 from bolt.io.places import folder_of_run, snakemake_command
 from bolt.io.resource_errors import free_bytes, gigabytes
+from bolt.models.suitability import minimum_volumes
 from bolt.preprocess.templates import PHANTOM_SPACE
 from bolt.workflow.checks import carried_atlases
 from bolt.workflow.estimate import estimate, known_scans, preprocessing_peak
@@ -32,25 +33,10 @@ TEMPLATE = Path(__file__).with_name("templates") / "check.txt"
 WIDTH = 110
 SHOWN = 8
 """Classes and sites that are listed; of more, the number."""
-MOST_REASONS = 30
-"""Reasons why scans are not used that are shown."""
-SOURCES = {
-    "phantom": "simulated raw BIDS",
-    "bids": "raw BIDS",
-    "fmriprep": "fMRIPrep output",
-    "series": "ready ROI series",
-    "bids_series": "ready ROI series in BIDS derivatives",
-    "abide": "ABIDE-I, downloaded by the run",
-    "hcp": "HCP",
-}
 DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Devices of a GPU's driver: without any, torch need not be imported to learn that there is no GPU."""
 PROCESSOR = Path("/proc/cpuinfo")
 """Linux's description of the processor; elsewhere there is none."""
-SLOW_MKL = (
-    "torch's matrix products leave AVX-512 unused on this AMD processor: with a library of one line, BolT trains up to "
-    "1.7 times as fast (docs/environments.md, 'AMD processors')"
-)
 
 Problems = list[BoltError]
 
@@ -86,18 +72,18 @@ def show(file: Path, *, folder: Path | None = None, fetch: bool = False, learns:
     download, path = snakemake_command(file, "resources", folder=folder), file.absolute()
     with chdir(folder):
         run, notes = read_run(read_yaml(path), [path], () if learns else ("series",))
-        ready = readiness(run)
+        facts, found = readiness(run)
     print(file)
     previous = ""
-    for name, text in ready.facts:
+    for name, text in facts:
         start = f"  {'' if name == previous else name:11} "
         previous = name
         wrapper = textwrap.TextWrapper(WIDTH, start, " " * len(start))
         wrapper.break_long_words = wrapper.break_on_hyphens = False  # names and paths can be copied
         print(wrapper.fill(text))
     print(*notes, sep="\n", end="\n" if notes else "", flush=True)
-    to_download = [problem for problem in ready.problems if FETCH.casefold() in problem.hint.casefold()]
-    problems = [problem for problem in ready.problems if not (fetch and problem in to_download)]
+    to_download = [problem for problem in found if FETCH.casefold() in problem.hint.casefold()]
+    problems = [problem for problem in found if not (fetch and problem in to_download)]
     if not problems:
         return 0
     print("A run cannot start yet. To fix:", file=sys.stderr)
@@ -108,15 +94,11 @@ def show(file: Path, *, folder: Path | None = None, fetch: bool = False, learns:
     return 2
 
 
-class Readiness(NamedTuple):
-    """What a run finds, each by name and a line of text; and what keeps it from starting, with remedies."""
+def readiness(run: Run) -> tuple[list[tuple[str, str]], Problems]:
+    """Return what a run would find, each by name and a line of text; and what keeps it from starting, with remedies.
 
-    facts: list[tuple[str, str]]
-    problems: Problems
-
-
-def readiness(run: Run) -> Readiness:
-    """Return what a run would find; nothing is written, downloaded or computed."""
+    Nothing is written, downloaded or computed.
+    """
     problems: Problems = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for refuse in (refuse_other_versions, *checks(run, cores, [])):
@@ -132,12 +114,11 @@ def readiness(run: Run) -> Readiness:
             if not problems:  # else it follows from one of them
                 problems.append(error)
     explained = [len(run.folds_of(name)) for name in run.models if run.explained(name)]
-    found |= {"run": run, "config": run.config, "dataset": run.dataset, "sources": SOURCES, "shown": SHOWN}
-    found |= {"most_reasons": MOST_REASONS, "fewest_folds": FEWEST_FOLDS}
+    found |= {"run": run, "config": run.config, "dataset": run.dataset, "shown": SHOWN, "fewest_folds": FEWEST_FOLDS}
     found["few_folds"] = explained and min(explained) < FEWEST_FOLDS
     screen = Template(TEMPLATE.read_text(encoding="utf-8")).render(found)
-    lines = [line.split(" | ", 1) for line in screen.splitlines() if line.strip()]
-    return Readiness([(name, text) for name, text in lines], problems)
+    lines = (line.partition(" | ") for line in screen.splitlines() if line.strip())
+    return [(name, text) for name, _, text in lines], problems
 
 
 def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:
@@ -145,7 +126,7 @@ def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:
     found["listable"] = can_be_listed(run.study)
     if found["listable"]:
         learns = run.learns and not problems  # one of which may be that too few can be used to learn from
-        scans = list_scans(run.study, learns=learns, minimum_volumes=run.minimum_volumes())
+        scans = list_scans(run.study, learns=learns, minimum_volumes=minimum_volumes(run.config))
         unused = scans[scans.exclude_reason.notna()].groupby("exclude_reason", sort=False)
         run.planned = scans[scans.exclude_reason.isna()]
         people = run.planned.drop_duplicates("subject").reset_index(drop=True)
@@ -155,11 +136,8 @@ def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:
         found["unknown_tr"] = dataset.ready_series and int(run.planned["tr"].isna().sum())
         found["scans"] = scans
     n_scans = len(known_scans(run))
-    if people is None:
-        how = {"phantom": "to be simulated", "hcp": "by file names"}.get(dataset.source, "")
-        found["how"] = "to be downloaded" if dataset.downloaded else how
-        if run.layout.scans.is_file():
-            people, found["how"] = run.scans.drop_duplicates("subject"), f"listed in {run.layout.scans}"
+    if people is None and run.layout.scans.is_file():
+        people, found["listed"] = run.scans.drop_duplicates("subject"), run.layout.scans
     if n_scans == 0 and not problems:
         hint = "Check 'path' and the filters of the dataset's file"
         problems.append(ConfigError("no scans found", where=dataset.where, hint=hint))
@@ -223,20 +201,14 @@ def template_is_there(run: Run) -> bool:
 
 def _look_at_machine(run: Run, found: dict[str, Any], problems: Problems) -> None:
     """Look at GPU, disk and time; torch, which takes seconds to import, is asked only where a GPU's driver is."""
-    found["gpu"], on_cpu = "none found; models train on the CPU", True
-    if run.config.device == "cpu":
-        found["gpu"] = "not used: the configuration has 'device: cpu'"
-    elif any(map(os.path.exists, DRIVERS)):
+    if run.config.device != "cpu" and any(map(os.path.exists, DRIVERS)):
         import torch
 
-        build = f"torch for CUDA {torch.version.cuda}" if torch.version.cuda else "torch without CUDA"
-        found["gpu"] = f"present, but {build} cannot use it (docs/environments.md); models train on the CPU"
-        if torch.cuda.is_available():
-            found["gpu"], on_cpu = torch.cuda.get_device_name(), False
+        found["torch"] = torch
+        found["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     processor = PROCESSOR.read_text(encoding="utf-8") if PROCESSOR.is_file() else ""
     amd = "AuthenticAMD" in processor and "avx512f" in processor and "mkl" not in os.environ.get("LD_PRELOAD", "")
-    if run.learns and on_cpu and amd:
-        found["notes"].append(SLOW_MKL)
+    found["slow_mkl"] = run.learns and not found.get("gpu") and amd
     takes, cores = estimate(run), found["cores"]
     if takes.scans:
         found |= {"takes": takes, "hours": takes.core_hours / cores, "free": gigabytes(free_bytes(run.layout.results))}

@@ -23,14 +23,13 @@ from bolt.io.files import read_json, sha256, write_text
 from bolt.io.integrity import require_outputs, require_unaltered
 from bolt.jobs.code_hash import fingerprint
 from bolt.models.registry import fitted_at_once, has_epochs
-from bolt.models.suitability import minimum_volumes
 from bolt.series.cache import FILES
 from bolt.training import training_modules
 from bolt.training.space import check_search
 from bolt.workflow.scan_files import ScanFiles
 from bolt.workflow.snakemake import joined
-from bolt.workflow.stages import STAGES
-from bolt.workflow.watched import files_of
+from bolt.workflow.stage import STAGES
+from bolt.workflow.watched import read_settings
 
 RESERVED = {rule for stage in STAGES.values() for rule in stage.rules}
 RESERVED |= {"all", "extras", "figures", "paper", "search", "series", "tables", "train"}
@@ -117,7 +116,9 @@ class Run(ScanFiles):
         The last are put together when the first job of the stage is planned: a job on a cluster, which plans itself
         alone, does not wait for those of others.
         """
-        settings, code = cache(lambda: repr(STAGES[name].settings(self.study))), cache(lambda: self.code(name))
+        read = STAGES[name].settings
+        settings = cache(lambda: repr(read_settings(self.study, read)))
+        code = cache(lambda: self.code(name))
         params: dict[str, Any] = {
             "config": self.layout.config,
             "named": lambda wildcards, input, output: named_files(input=input, output=output),
@@ -157,14 +158,6 @@ class Run(ScanFiles):
     def code(self, name: str, *modules: str) -> str:
         """Return the fingerprint of a stage's code, and of further modules."""
         return fingerprint(*STAGES[name].modules(self.study), *modules)
-
-    def files(self) -> str:
-        """Return a hash of names, sizes and times of a dataset's images: a replaced scan is indexed anew."""
-        return files_of(self.dataset)
-
-    def minimum_volumes(self) -> int:
-        """Return the number of volumes that all configured models can read."""
-        return minimum_volumes(self.config)
 
     def model_code(self, name: str) -> str | list[str]:
         """Return the fingerprint of the code that trains a run's model, and of its file, if it has one.

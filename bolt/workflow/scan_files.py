@@ -32,11 +32,6 @@ class ScanTable:
         return {folder_of(str(scan.t1w)): t1w_images(scan) for scan in reversed(list(scans))}
 
     @cached_property
-    def positions(self) -> dict[str, int]:
-        """Return the position of every scan."""
-        return {scan_id: position for position, scan_id in enumerate(self.scans.index)}
-
-    @cached_property
     def subjects(self) -> dict[str, int]:
         """Return the position of every subject."""
         names = sorted({scan_id.split("_")[0] for scan_id in self.scans.index})
@@ -122,7 +117,7 @@ class ScanFiles:
         """Return the group of a scan's parcellation: its subject's preprocessing, or other parcellations."""
         if self.scans.kind[scan_id] == "raw":
             return self.subject_group(workflow, scan_id.split("_")[0])
-        return joined(workflow, "parcellations", "", self._table.positions[scan_id])
+        return joined(workflow, "parcellations", "", int(self.scans.index.get_loc(scan_id)))
 
     def scan_series(self, atlas: str | None = None) -> list[Path | str]:
         """Return what quality waits for and, with its atlas, a cache: status and file of each series, or ready ones."""

@@ -1,24 +1,23 @@
 """What a stage is: one record from which its command, rule settings, re-run triggers and cost estimate are made.
 
-A stage is declared by `@stage(...)` on the function that does its work, in one of the modules of
-`bolt.workflow.stages`. This module and those import nothing heavy, so that the command line starts at once.
+A stage has a table in ``stages.toml``, under the name of the module of `bolt.workflow.stages` in which a function of
+its name does the work. This module imports nothing heavy and none of those, so that the command line starts at once.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
     from bolt.config.study import Study
     from bolt.workflow.job import Job
 
-OF_RUN = ("atlas", "model", "seed")
+OF_RUN = ["atlas", "model", "seed"]
 """Options that name one run of a model; `--variant` goes with them."""
 
 
@@ -49,30 +48,26 @@ class Stage:
 
     Attributes
     ----------
-    name : str
-        Of the function.
+    name, module : str
+        Of the function, and of the module of `bolt.workflow.stages` that has it.
     command : str
         Of the command line: by default the name, with hyphens.
     help : str
         What the command does, in one line.
-    work : callable
-        Does one job.
-    rules : tuple of str
+    rules : list of str
         Names of its Snakemake rules, and so of their logs and benchmark files; none for commands without a rule.
-    keys : tuple of str
+    keys : list of str
         Required options of the command, one per wildcard of the rule.
-    options : callable, optional
-        Adds the command's other options to its parser.
-    code : tuple of str, or callable
-        Modules that compute; a change in them or in what they import runs the stage again. A callable gets the study.
+    options : mapping
+        The command's other options, as in `bolt/cli/commands.toml`.
+    code, native_code : list of str
+        Modules that compute; a change in them or in what they import runs the stage again. The second are run for
+        output in the scans' own voxels alone.
     of : {"model", "experiment", "scan"}, optional
         Wildcard of the rule that names what a job is about, and is run again for if that is changed.
-    settings : callable
-        What the stage reads of a study's configuration; runs it again when it changes.
-    jobs : mapping
-        Functions that return the number of jobs of a `bolt.workflow.estimate.Plan`, for each rule (or kind of job).
-    costs : mapping
-        `Cost` of the same.
+    settings : optional
+        What the stage reads of a study's configuration (`bolt.workflow.watched.read_settings`); runs it again when it
+        changes.
     memory_mb, minutes : int, optional
         What the first attempt asks a cluster for; each further attempt asks for as much again.
     trains : bool
@@ -84,55 +79,40 @@ class Stage:
     """
 
     name: str
+    module: str
     command: str
     help: str
-    work: Callable[[Job], None]
-    rules: tuple[str, ...]
-    jobs: Mapping[str, Callable[[Any], int]]
-    costs: Mapping[str, Cost]
-    keys: tuple[str, ...] = ()
-    options: Callable[[ArgumentParser], None] | None = None
-    code: tuple[str, ...] | Callable[[Study], tuple[str, ...]] = ()
+    rules: list[str]
+    keys: list[str] = field(default_factory=list)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    code: list[str] = field(default_factory=list)
+    native_code: list[str] = field(default_factory=list)
     of: str | None = None
-    settings: Callable[[Study], Any] = lambda study: None
+    settings: Any = None
     memory_mb: int | None = None
     minutes: int | None = None
     trains: bool = False
     applies: bool = False
     guarded: bool = False
 
-    def modules(self, study: Study) -> tuple[str, ...]:
+    @property
+    def work(self) -> Callable[[Job], None]:
+        """Return the function that does one job."""
+        function: Callable[[Job], None] = getattr(import_module(f"bolt.workflow.stages.{self.module}"), self.name)
+        return function
+
+    def modules(self, study: Study) -> list[str]:
         """Return the modules whose code the stage runs."""
-        return self.code(study) if callable(self.code) else self.code
+        return [*self.code, *(self.native_code if study.layout.native else [])]
 
 
 STAGES: dict[str, Stage] = {}
-"""Every declared stage by its name, in the order of the data; filled by importing `bolt.workflow.stages`."""
-RECORDS = tomllib.loads(Path(__file__).with_name("stages.toml").read_text(encoding="utf-8"))
-"""What needs no code of each stage."""
-
-
-def stage(
-    *, jobs: Callable[[Any], int] | Mapping[str, Callable[[Any], int]] = lambda plan: 0, **more: Any
-) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
-    """Declare the decorated function to be a stage: what can be computed of it; ``stages.toml`` has the rest."""
-
-    def declare(work: Callable[[Job], None]) -> Callable[[Job], None]:
-        name = work.__name__
-        record = RECORDS[name] | more
-        rules = tuple(record.pop("rules", [name]))
-        first, cost = (*rules, name)[0], record.pop("cost", {"job": 0})
-        costs = {first: cost} if "job" in cost else cost
-        record |= {key: tuple(record[key]) for key in ("keys", "code") if isinstance(record.get(key), list)}
-        STAGES[name] = Stage(
-            name=name,
-            command=record.pop("command", name.replace("_", "-")),
-            work=work,
-            rules=rules,
-            jobs=jobs if isinstance(jobs, Mapping) else {first: jobs},
-            costs={kind: Cost(**seconds) for kind, seconds in costs.items()},
-            **record,
-        )
-        return work
-
-    return declare
+"""Every stage by its name, in the order of the data."""
+COSTS: dict[str, Cost] = {}
+"""Costs by rule; trainings of models with and without epochs (`train_features`) are counted apart."""
+for _module, _records in tomllib.loads(Path(__file__).with_name("stages.toml").read_text(encoding="utf-8")).items():
+    for _name, _record in _records.items():
+        _cost = _record.pop("cost", {"job": 0})
+        _record = {"command": _name.replace("_", "-"), "rules": [_name]} | _record
+        STAGES[_name] = Stage(name=_name, module=_module, **_record)
+        COSTS |= {kind: Cost(**seconds) for kind, seconds in ({_name: _cost} if "job" in _cost else _cost).items()}

@@ -1,4 +1,7 @@
-"""Files whose change runs a stage again although they are no inputs of its rule: atlases, page templates, images."""
+"""What runs a stage again besides the inputs and the code of its rule: settings, and files that are no inputs.
+
+``stages.toml`` names the functions of a study here that a stage reads.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,122 @@ import hashlib
 import re
 from contextlib import suppress
 from fnmatch import fnmatch
+from operator import attrgetter
+from typing import Any
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
-from bolt.config import Config, Dataset
+from bolt.config import Dataset, Registration, load_denoise, load_registration, load_space
 from bolt.config.study import Study
 from bolt.io.bids import files_of_subjects
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_text, sha256
 from bolt.io.places import PACKAGE
+from bolt.models.suitability import minimum_volumes
 
 IMAGES = {"bids": "*.*", "fmriprep": "*_bold.*", "bids_series": "sub-*_timeseries.*"}
 """Names of images and sidecars, at the top of a dataset's folder and in those of its subjects."""
 AT_TOP = r"^sub-|_bold\.json$|^\.bidsignore$"
 """Of the files at the top, those that the index reads: no change of a README makes it anew."""
 HCP_IMAGES = "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz"
+NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper", "published", "red")
+"""Keys of a dataset that its index does not read."""
+NOT_ANATOMICAL = {"description", "motion_sampling", "motion_iterations"}
+"""Keys of a registration that preprocessing of the T1w does not read."""
 
 
-def atlas_files(config: Config) -> list[str]:
+def read_settings(study: Study, settings: Any) -> Any:
+    """Return what a stage reads of a study.
+
+    Parameters
+    ----------
+    study : Study
+    settings : str, dict, list or None
+        As in ``stages.toml``: an attribute of the study; a function of this module (``atlas_files()``); some keys of an
+        attribute (``{of = …, include = […]}``, or exclude); or a list of these.
+    """
+    if isinstance(settings, list):
+        return [read_settings(study, one) for one in settings]
+    if isinstance(settings, dict):
+        chosen: dict[str, Any] = {how: set(keys) for how, keys in settings.items() if how != "of"}
+        return attrgetter(settings["of"])(study).model_dump(**chosen)
+    if settings is None:
+        return None
+    return globals()[settings[:-2]](study) if settings.endswith("()") else attrgetter(settings)(study)
+
+
+def indexed(study: Study) -> list[Any]:
+    """Return what the index reads."""
+    config, dataset = study.config, study.dataset
+    ignored: Any = {**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}, "hcp": {"bucket"}}
+    return [
+        dataset.model_dump(exclude=ignored),
+        config.preprocess.model_dump(include={"space", "sbref", "average_t1w"}),
+        load_denoise(config.denoise).strategy == "ica_aroma",
+        config.folds.outer,
+        minimum_volumes(config),
+    ]
+
+
+def registrations(study: Study) -> list[Registration]:
+    """Return the configured registrations, in the order in which they are tried."""
+    return [load_registration(name) for name in study.config.preprocess.registrations]
+
+
+def of_anatomical(study: Study) -> list[Any]:
+    """Return what preprocessing of the T1w reads."""
+    tried = [registration.model_dump(exclude=NOT_ANATOMICAL) for registration in registrations(study)]
+    return [study.config.preprocess.space, tried]
+
+
+def of_functional(study: Study) -> list[Any]:
+    """Return what preprocessing of the BOLD image reads."""
+    preprocess = study.config.preprocess.model_dump(exclude={"keep_bold", "registration", "threads"})
+    return [preprocess, registrations(study)[0].model_dump(exclude={"description"})]
+
+
+def of_parcellate(study: Study) -> list[Any]:
+    """Return what the parcellation of a scan reads."""
+    config = study.config
+    return [
+        atlas_files(study),
+        atlas_images(study),
+        [config.parcellate.coverage, config.parcellate.signal],
+        load_denoise(config.denoise),
+        [config.preprocess.slice_timing] if study.layout.native else [],
+    ]
+
+
+def of_cache(study: Study) -> list[Any]:
+    """Return what the cache of an atlas reads."""
+    config, join = study.config, study.dataset.join_scans
+    joins = [] if join == "none" else [join]
+    return [atlas_files(study), config.parcellate.uncovered, minimum_volumes(config), *joins]
+
+
+def searched(study: Study) -> list[Any]:
+    """Return what the choice of hyper-parameters reads."""
+    settings = study.config.search
+    shared = ["shared"] if settings.shared else []
+    return [settings.model_dump(exclude={"models", "scheme", "use"}), *shared, load_space(settings.space)]
+
+
+def of_search_fold(study: Study) -> list[Any]:
+    """Return what a search of hyper-parameters reads."""
+    return [[study.dataset.classes, study.dataset.crop, study.config.device], *searched(study)]
+
+
+def reported(study: Study) -> list[Any]:
+    """Return what the pages of the report show."""
+    return [templates(study), study.config.model_dump(mode="json"), study.dataset]
+
+
+def atlas_files(study: Study) -> list[str]:
     """Return the descriptions of the atlases, and the hashes of their tables of labels."""
-    contents = []
-    for place in config.atlas_places.values():
+    contents, paths = [], study.config.paths
+    for place in study.config.atlas_places.values():
         about = describe_atlas(place)
         try:
-            path = find_labels(about, atlas_folder(place), config.paths.atlas_dir)
+            path = find_labels(about, atlas_folder(place), paths.atlas_dir)
             table = sha256(path) if path.is_file() else "none: a label image alone"
         except DataError:  # the table of a family of atlases, before `resources` has downloaded it
             table = "not staged"
@@ -54,7 +150,7 @@ def atlas_images(study: Study) -> list[str]:
     return hashes
 
 
-def templates() -> list[str]:
+def templates(study: Study) -> list[str]:
     """Return the hashes of the templates of pages."""
     return [sha256(path) for path in sorted((PACKAGE / "report/templates").iterdir())]
 

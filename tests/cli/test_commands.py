@@ -10,7 +10,7 @@ import pytest
 
 from bolt.cli import main as cli
 from bolt.cli.main import COMMANDS, GROUPS
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 
 
 def shown(capsys, *words):

@@ -13,7 +13,7 @@ from bolt.config import ROOT
 from bolt.io.files import read_yaml
 from bolt.io.places import snakemake_command
 from bolt.jobs.outcome import repeat_command
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 from tests.forks import run_module
 from tests.snake import series_dataset, write_yaml
 

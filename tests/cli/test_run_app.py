@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.cli import init as init_module
-from bolt.cli import run_app
+from bolt.cli import new_study, run_app
 from bolt.cli.main import main
 from bolt.cli.new_study import name_of, participants_of, read_filter, source_of_folder
 from bolt.config import ROOT, load_config, load_dataset, load_model
@@ -194,13 +193,6 @@ def test_what_makes_no_sense_is_one_line(bids, tmp_path, called, capsys):
         assert re.search(message, line) and line.count("\n") == 1, line
 
 
-def test_fmriprep_and_its_participants_are_found(tmp_path, called):
-    derivatives = write_fmriprep(tmp_path / "study", 2, n_volumes=2)
-    run(derivatives, tmp_path / "out", "participant")
-    dataset = load_dataset(str(tmp_path / "out/datasets/study.yaml"))
-    assert dataset.source == "fmriprep" and dataset.subjects_table == tmp_path / "study" / "participants.tsv"
-
-
 def test_names(tmp_path):
     (tmp_path / "table.tsv").touch()
     names = {"my study": "my_study", "abide/derivatives/fmriprep": "abide", "x/bids": "x", "table.tsv": "table"}
@@ -216,7 +208,7 @@ def test_init_asks_for_the_label_writes_two_files_and_says_what_is_next(bids, tm
     assert f"--configfile {place} --snakefile {ROOT / 'Snakefile'}" in printed
     assert read_yaml(place) == {"dataset": "study", "folds": {"outer": 6}, "models": ["bolt_small"]}
     assert Path(place.read_text().splitlines()[0].split("$schema=")[1]).is_file()
-    monkeypatch.setattr(init_module.sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "diagnosis\n"))
+    monkeypatch.setattr(new_study.sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "diagnosis\n"))
     assert init(bids, tmp_path / "asked") == 0
     out = capsys.readouterr().out
     assert "What shall be predicted? diagnosis / age [" in out.replace("site / ", "").replace("sex / ", "")
@@ -383,8 +375,11 @@ def test_a_dry_run_changes_no_file(tmp_path, called):
     assert after("--directory", command) == str(out)
 
 
-def test_tables_beside_a_link_are_preferred_to_those_beside_its_target(tmp_path, monkeypatch):
+def test_participants_of_fmriprep_are_found_rather_beside_a_link_than_beside_its_target(tmp_path, called, monkeypatch):
     real = write_fmriprep(tmp_path / "other", 2, n_volumes=2)
+    run(real, tmp_path / "out", "participant")
+    dataset = load_dataset(str(tmp_path / "out/datasets/other.yaml"))
+    assert dataset.source == "fmriprep" and dataset.subjects_table == tmp_path / "other/participants.tsv"
     (tmp_path / "study/derivatives").mkdir(parents=True)
     link = tmp_path / "study/derivatives/fmriprep"
     link.symlink_to(real)

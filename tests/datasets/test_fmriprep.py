@@ -14,7 +14,6 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, sha256, write_yaml
 from bolt.workflow.checks import check_names
 from bolt.workflow.job import PREPARES
-from bolt.workflow.stages import STAGES
 from bolt.workflow.start import start
 from tests.fake_bids import AFFINE, save_bold
 from tests.fake_fmriprep import describe
@@ -281,7 +280,7 @@ def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_f
     raw = {"dataset": "prep.yaml", "atlases": [atlas.name], "experiments": [], "folds": {"outer": 2}}
     run = start(raw)
     config = run.save_config()
-    hashes = repr(STAGES["parcellate"].settings(run.study))
+    hashes = run.params("parcellate")["settings"](None)
     assert sha256(atlas) in hashes  # a changed image runs the stage again
     assert stage(config, "index") == 0
     assert stage(config, "parcellate", scan="sub-1_task-rest") == 0

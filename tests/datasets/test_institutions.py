@@ -126,13 +126,13 @@ def test_check_shows_institutions_and_names_that_look_alike(tmp_path):
         return readiness(Run(config_of(tmp_path, **keys)))
 
     def lines(name, **keys):
-        return " ".join(text for key, text in facts(**keys).facts if key == name)
+        return " ".join(text for key, text in facts(**keys)[0] if key == name)
 
     assert "UM_1 and UM_2 look like samples of one institution" in lines("note", outer=4)
     joined = {"institutions": {"UM": ["UM_1", "UM_2"]}}
     assert "look like" not in lines("note", **joined)
     assert lines("sites", **joined) == "3: UM 12, NYU 6, USM 6"
-    problems = facts(institutions={"UM": ["UM_1", "UM_3"]}).problems
+    _, problems = facts(institutions={"UM": ["UM_1", "UM_3"]})
     assert ["lists site 'UM_3'" in str(problem) for problem in problems] == [True]
 
 

@@ -65,7 +65,7 @@ def test_a_job_stops_at_damaged_results_of_the_job_before_it(tmp_path):
     first = Outcome("train", tmp_path / "status.json", 1)
     first.run(lambda: write_text("weights", tmp_path / "checkpoint.safetensors"))
     second = Outcome("explain", tmp_path / "explain_status.json", 1)
-    second.depends_on(tmp_path / "status.json")
+    second.upstream = tmp_path / "status.json"
     second.run(lambda: None)
     change(tmp_path / "checkpoint.safetensors")
     with pytest.raises(ConfigError, match=DAMAGED):

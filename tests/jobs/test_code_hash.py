@@ -7,7 +7,7 @@ import pytest
 from bolt.config import ROOT
 from bolt.config.study import Study
 from bolt.jobs import code_hash as fingerprint
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from bolt.config import ROOT
 from bolt.io.errors import BoltWarning, ConfigError, DataError
 from bolt.io.files import read_json, read_yaml, write_json
-from bolt.jobs.outcome import LIMITED, Limits, Outcome, limits
+from bolt.jobs.outcome import LIMITED, Outcome
 from bolt.jobs.progress import at_step
 
 
@@ -77,7 +77,9 @@ def test_every_attempt_records_success_and_bad_data_and_raises_errors_of_the_con
     assert "voxels are NaN" in state(tmp_path)["reason"] and (tmp_path / "crash.txt").is_file()
     outcome.run(lambda: None)
     assert state(tmp_path)["state"] == "ok" and "report" not in state(tmp_path)
-    assert not (tmp_path / "crash.txt").exists()
+    assert not (tmp_path / "crash.txt").exists() and (tmp_path / "provenance.json").is_file()
+    outcome.run(bad)
+    assert not (tmp_path / "provenance.json").exists()  # it is that of an earlier result
 
 
 def test_failures_upstream_are_passed_on_without_work(outcome, tmp_path):
@@ -85,7 +87,7 @@ def test_failures_upstream_are_passed_on_without_work(outcome, tmp_path):
     write_json(before, tmp_path / "before.json")
     outcome.run(bad)  # in an earlier run
     assert (tmp_path / "crash.txt").is_file()
-    outcome.depends_on(tmp_path / "before.json")
+    outcome.upstream = tmp_path / "before.json"
     outcome.run(lambda: pytest.fail("worked without input"))
     assert not (tmp_path / "crash.txt").exists()
     assert state(tmp_path) == before
@@ -145,10 +147,10 @@ def test_warnings_are_listed_and_passed_on(tmp_path):
         first.run(odd)
     assert read_json(first.status)["warnings"] == [{"stage": "functional", "warning": "b.nii: TR differs"}]
     second = Outcome("parcellate", tmp_path / "second.json", attempt=1)
-    second.depends_on(first.status)
+    second.upstream = first.status
     second.run(lambda: warnings.warn("c.nii: no space", BoltWarning, stacklevel=1))
     assert [entry["stage"] for entry in read_json(second.status)["warnings"]] == ["functional", "parcellate"]
-    second.depends_on(tmp_path / "third.json")
+    second.upstream = tmp_path / "third.json"
     write_json({"state": "ok", "stage": "x", "reason": "", "hint": ""}, tmp_path / "third.json")
     second.run(lambda: None)
     assert "warnings" not in read_json(second.status)
@@ -162,12 +164,14 @@ def much():
 @pytest.mark.parametrize(
     ("given", "work", "said"),
     [
-        (Limits(1500, 60), much, "needs more memory than the 1500 MB"),
-        (Limits(100_000, 0), lambda: time.sleep(60), "takes longer than the 0 minutes"),
-        (Limits(100_000, 60), lambda: time.sleep(0.1), None),
+        ([1500, 60], much, "needs more memory than the 1500 MB"),
+        ([100_000, 0], lambda: time.sleep(60), "takes longer than the 0 minutes"),
+        ([100_000, 60], lambda: time.sleep(0.1), None),
+        ([100, 0], lambda: None, None),
     ],
 )
-def test_the_last_attempt_gives_up_before_it_is_killed(outcome, tmp_path, given, work, said):
+def test_the_last_attempt_gives_up_before_a_scheduler_kills_it(outcome, tmp_path, monkeypatch, given, work, said):
+    monkeypatch.setenv(LIMITED, "1" if given != [100, 0] else "")  # nothing enforces the last
     outcome.attempt, outcome.limits = Outcome.ATTEMPTS, given
     begun = time.monotonic()
     outcome.run(work)
@@ -178,10 +182,3 @@ def test_the_last_attempt_gives_up_before_it_is_killed(outcome, tmp_path, given,
         return
     assert status["state"] == "failed" and said in status["reason"] and "--set-resources" in status["hint"]
     assert (tmp_path / "mask.nii.gz").read_bytes() == b""
-
-
-def test_limits_hold_where_a_scheduler_enforces_them(monkeypatch):
-    monkeypatch.delenv(LIMITED, raising=False)
-    assert limits([100, 10]) is None
-    monkeypatch.setenv(LIMITED, "1")
-    assert limits([100, 10]) == Limits(100, 10) and limits(None) is None

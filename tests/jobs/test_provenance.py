@@ -11,12 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from bolt.config import ROOT
-from bolt.io.errors import DataError
 from bolt.io.files import read_json
 from bolt.jobs import provenance as module
 from bolt.jobs.outcome import Outcome
 from bolt.jobs.provenance import LISTED, commit, hashes, provenance, provenance_path
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 from tests.provenances import KEYS
 
 MEGABYTES = 200
@@ -142,14 +141,3 @@ def test_memory_and_time_of_children_and_of_the_last_attempt(tmp_path, attempt, 
     assert MEGABYTES <= facts["peak_memory_mb"] < 4 * MEGABYTES
     assert facts["wall_seconds"] > 0.1 and facts["cpu_seconds"] > 0.5  # includes the parent before it began
     assert facts["job"]["attempt"] == attempt and facts["device"] == "cpu"
-
-
-def test_a_failure_removes_the_provenance_of_an_earlier_result(tmp_path):
-    def bad():
-        raise DataError("voxels are NaN")
-
-    outcome = Outcome("parcellate", tmp_path / "sub-01_status.json", attempt=1)
-    outcome.run(lambda: None)
-    assert read_json(tmp_path / "sub-01_provenance.json")["stage"] == "parcellate"
-    outcome.run(bad)
-    assert not (tmp_path / "sub-01_provenance.json").exists()

@@ -15,13 +15,13 @@ touched.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
 import socket
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,52 +31,10 @@ FILES = ("slurm.conf", "gres.conf")
 MARK = "one-node.mark"  # in the folder of each SLURM that this module starts
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
 MEMORY = 64_000  # of the node, MB; no job of a test uses what it asks for
+GPUS = 2  # pretended: jobs that ask for one see CUDA_VISIBLE_DEVICES
 COMPLETED = "log/completed.txt"  # a line for each job that has ended, written by slurmctld
 
-CONFIGURATION = """\
-ClusterName=one-node
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-SlurmctldPort={port}
-SlurmdPort={other_port}
-AuthType=auth/munge
-AuthInfo=socket={folder}/run/munge.sock
-CredType=cred/munge
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/run/slurmctld.pid
-SlurmdPidFile={folder}/run/slurmd.pid
-SlurmctldLogFile={folder}/log/slurmctld.log
-SlurmdLogFile={folder}/log/slurmd.log
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
-MpiDefault=none
-ReturnToService=2
-# processes are followed without cgroups; a job that uses more memory than it asked for is killed within a second
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=1
-JobAcctGatherParams=OverMemoryKill
-KillWait=5
-# no accounting database: ended jobs stand in a file, and stay visible to squeue for some minutes
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/filetxt
-JobCompLoc={folder}/{completed}
-MinJobAge=600
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
-# without it a job that names no memory takes all of the node's
-DefMemPerCPU=512
-GresTypes=gpu
-# jobs of tests ask for more than they use, so the node may have more than the machine
-SlurmdParameters=config_overrides
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} Gres=gpu:{gpus} State=UNKNOWN
-PartitionName=cpu Nodes={host} Default=YES MaxTime=24:00:00 State=UP
-PartitionName=gpu Nodes={host} MaxTime=24:00:00 State=UP
-"""
+CONFIGURATION = Path(__file__).with_name("slurm.conf").read_text()
 
 
 def why_not() -> str | None:
@@ -100,38 +58,35 @@ def why_not() -> str | None:
 
 
 @contextlib.contextmanager
-def one_node(folder: Path, cpus: int | None = None, gpus: int = 2) -> Iterator[Path]:
-    """A SLURM that lives as long as the `with`; gives its folder.
-
-    Parameters
-    ----------
-    folder : Path
-        New, with a short path: munge's socket lies in it.
-    cpus : int, optional
-        Processors of the node; by default those of the machine.
-    gpus : int
-        Pretended GPUs: jobs that ask for one see CUDA_VISIBLE_DEVICES.
-    """
-    start(folder, cpus, gpus)
+def one_node(folder: Path, cpus: int) -> Iterator[Path]:
+    """A SLURM that lives as long as the `with`; gives its folder, which is new and has a short path."""
+    start(folder, cpus)
     try:
         yield folder
     finally:
         stop(folder)
 
 
-def start(folder: Path, cpus: int | None = None, gpus: int = 2) -> None:
+def start(folder: Path, cpus: int) -> None:
     """Start munge, the controller and the node's daemon; back when the node is idle."""
     reason = why_not()
     if reason:
         raise RuntimeError(reason)
-    _configure(folder, cpus or os.cpu_count() or 1, gpus)
+    _configure(folder, cpus)
     try:
-        for name in FILES:
-            _link(ETC / name, folder / name)
-        _run("munged", *_munge_options(folder))
-        _run("slurmctld", "-f", str(folder / "slurm.conf"))
-        _run("slurmd", "-f", str(folder / "slurm.conf"))
-        _wait_until_idle(folder)
+        for link in (ETC / name for name in FILES):
+            link.parent.mkdir(exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(folder / link.name)
+        places = {"key": "munge/munge.key", "log": "munge/munged.log", "seed": "munge/munged.seed"}
+        places |= {"pid": "run/munged.pid"}
+        options = [f"--{name}-file={folder / place}" for name, place in places.items()]
+        _run("munged", *options, f"--socket={folder / 'run/munge.sock'}", "--num-threads=2", "--force")
+        for name in ("slurmctld", "slurmd"):
+            _run(name, "-f", str(folder / "slurm.conf"))
+        if not _wait(lambda: _said("sinfo", "-h", "-o", "%T").split()[:1] == ["idle"], patience=60):
+            logs = "".join(path.read_text()[-2000:] for path in sorted((folder / "log").glob("slurm*.log")))
+            raise RuntimeError(f"the node is not idle after a minute:\n{logs}")
     except BaseException:
         stop(folder)
         raise
@@ -142,7 +97,7 @@ def stop(folder: Path, patience: float = 20.0) -> None:
     if shutil.which("scancel") and _alive(folder / "run/slurmctld.pid"):
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(["scancel", "--full", "--user", "root"], capture_output=True, timeout=patience)
-            _wait(lambda: not _queue(), patience)
+            _wait(lambda: not _said("squeue", "-h"), patience)
     for name, signal in [(name, signal) for signal in (15, 9) for name in ("slurmd", "slurmctld", "munged")]:
         pid = _alive(folder / "run" / f"{name}.pid")
         if pid:
@@ -165,13 +120,11 @@ def completed(folder: Path) -> list[dict[str, str]]:
 
 def job(number: str) -> dict[str, str]:
     """What the controller knows of a job, also some minutes after its end: JobState, TimeLimit, NumCPUs, Comment, …"""
-    shown = subprocess.run(
-        ["scontrol", "--oneliner", "show", "job", number], capture_output=True, text=True, check=True
-    )
-    return dict(pair.split("=", 1) for pair in shown.stdout.split() if "=" in pair)
+    shown = _said("scontrol", "--oneliner", "show", "job", number)
+    return dict(pair.split("=", 1) for pair in shown.split() if "=" in pair)
 
 
-def _configure(folder: Path, cpus: int, gpus: int) -> None:
+def _configure(folder: Path, cpus: int) -> None:
     """The state folder: configuration, a key of its own, and devices that stand for GPUs."""
     for name in ("state", "spool", "log", "run", "munge", "devices"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -183,25 +136,14 @@ def _configure(folder: Path, cpus: int, gpus: int) -> None:
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
     host = _host()
-    names = {"host": host, "folder": folder, "completed": COMPLETED, "cpus": cpus, "gpus": gpus}
+    names = {"host": host, "folder": folder, "completed": COMPLETED, "cpus": cpus, "gpus": GPUS, "memory": MEMORY}
     ports = {"port": _free_port(), "other_port": _free_port()}
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports, memory=MEMORY))
-    devices = [folder / f"devices/gpu{k}" for k in range(gpus)]
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports))
+    devices = [folder / f"devices/gpu{k}" for k in range(GPUS)]
     for device in devices:  # as /dev/null is: a plain file would give no CUDA_VISIBLE_DEVICES
         if not device.exists():
             os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     (folder / "gres.conf").write_text("".join(f"NodeName={host} Name=gpu File={device}\n" for device in devices))
-
-
-def _munge_options(folder: Path) -> list[str]:
-    places = {
-        "key-file": "munge/munge.key",
-        "socket": "run/munge.sock",
-        "pid-file": "run/munged.pid",
-        "log-file": "munge/munged.log",
-        "seed-file": "munge/munged.seed",
-    }
-    return [f"--{name}={folder / place}" for name, place in places.items()] + ["--num-threads=2", "--force"]
 
 
 def _path() -> str:
@@ -215,12 +157,6 @@ def _run(name: str, *arguments: str) -> None:
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise RuntimeError(f"{name} does not start: {done.stdout}{done.stderr}")
-
-
-def _link(link: Path, target: Path) -> None:
-    link.parent.mkdir(exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(target)
 
 
 def _alive(pid_file: Path) -> int | None:
@@ -242,8 +178,8 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _queue() -> str:
-    return subprocess.run(["squeue", "-h"], capture_output=True, text=True, timeout=20).stdout.strip()
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
 
 
 def _wait(until, patience: float) -> bool:
@@ -255,24 +191,9 @@ def _wait(until, patience: float) -> bool:
     return True
 
 
-def _wait_until_idle(folder: Path) -> None:
-    def idle() -> bool:
-        said = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20)
-        return said.stdout.split()[:1] == ["idle"]
-
-    if not _wait(idle, patience=60):
-        logs = "".join(path.read_text()[-2000:] for path in sorted((folder / "log").glob("slurm*.log")))
-        raise RuntimeError(f"the node is not idle after a minute:\n{logs}")
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["up", "down"])
-    parser.add_argument("folder", type=lambda text: Path(text).resolve())
-    parser.add_argument("--cpus", type=int)
-    parser.add_argument("--gpus", type=int, default=2)
-    given = parser.parse_args()
-    if given.what == "up":
-        start(given.folder, given.cpus, given.gpus)
+    what, place = sys.argv[1:]
+    if what == "up":
+        start(Path(place).resolve(), os.cpu_count() or 1)
     else:
-        stop(given.folder)
+        stop(Path(place).resolve())

@@ -11,13 +11,9 @@ from bolt.config import ROOT
 
 FOLDER = ROOT / "workflow/containers"
 DOCKER = (FOLDER / "Dockerfile").read_text()
-APPTAINER = (FOLDER / "bolt.def").read_text()
-
-
-def sections() -> dict[str, str]:
-    """Sections of the Apptainer definition, by name; its header is `header`."""
-    parts = re.split(r"^%(\w+)$", "%header\n" + APPTAINER, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+_PARTS = re.split(r"^%(\w+)$", "%header\n" + (FOLDER / "bolt.def").read_text(), flags=re.MULTILINE)[1:]
+SECTIONS = dict(zip(_PARTS[::2], _PARTS[1::2], strict=True))
+"""Sections of the Apptainer definition, by name; its header is `header`."""
 
 
 def instructions(name: str) -> list[str]:
@@ -33,12 +29,8 @@ def docker_copies() -> dict[str, str]:
     return found
 
 
-def apptainer_copies() -> dict[str, str]:
-    return dict(line.split() for line in sections()["files"].splitlines() if line.strip())
-
-
 def test_both_images_hold_the_same_files_at_the_same_places():
-    assert docker_copies() == apptainer_copies()
+    assert docker_copies() == dict(line.split() for line in SECTIONS["files"].splitlines() if line.strip())
     assert all(target == f"/opt/bolt/{source}" for source, target in docker_copies().items())
     assert all((ROOT / source).exists() for source in docker_copies())
 
@@ -56,7 +48,7 @@ def test_images_hold_what_is_run_and_what_is_installed():
 
 def test_both_images_begin_with_the_python_of_the_conda_environments():
     (base,) = instructions("FROM")
-    assert re.search(r"^Bootstrap: docker\nFrom: (.+)$", sections()["header"], re.MULTILINE)[1] == base
+    assert re.search(r"^Bootstrap: docker\nFrom: (.+)$", SECTIONS["header"], re.MULTILINE)[1] == base
     version = re.fullmatch(r"python:(3\.\d+)-slim-\w+", base)[1]
     assert f"python={version}" in (ROOT / "environment.yml").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -65,10 +57,10 @@ def test_both_images_begin_with_the_python_of_the_conda_environments():
 
 def test_both_images_are_made_by_the_same_script_and_run_as_a_normal_user():
     script = "sh /opt/bolt/workflow/containers/install.sh"
-    assert instructions("RUN")[0] == script and script in sections()["post"]
-    assert instructions("ARG") == [sections()["arguments"].strip().replace("torch_index", "TORCH_INDEX")]
+    assert instructions("RUN")[0] == script and script in SECTIONS["post"]
+    assert instructions("ARG") == [SECTIONS["arguments"].strip().replace("torch_index", "TORCH_INDEX")]
     assert instructions("USER") == ["bolt"] and DOCKER.index("USER bolt") > DOCKER.index(script)
-    assert "export PATH=/opt/venv/bin:$PATH" in sections()["environment"]
+    assert "export PATH=/opt/venv/bin:$PATH" in SECTIONS["environment"]
     assert instructions("ENV")[0].startswith("PATH=/opt/venv/bin:$PATH ")
 
 
@@ -85,7 +77,7 @@ def test_the_script_installs_the_locked_packages():
 
 
 def test_shell_lines_are_shell():
-    for text in (*instructions("RUN"), *(sections()[name] for name in ("post", "environment", "runscript", "test"))):
+    for text in (*instructions("RUN"), *(SECTIONS[name] for name in ("post", "environment", "runscript", "test"))):
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     subprocess.run(["sh", "-n", FOLDER / "install.sh"], check=True)
 
@@ -108,5 +100,5 @@ def test_the_image_is_a_bids_app_and_runs_other_commands(tmp_path, arguments, ru
     command = ["/bin/sh", str(FOLDER / "entrypoint.sh"), *arguments]
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     assert subprocess.check_output(command, env=environment, cwd=tmp_path, text=True).strip() == run
-    for recipe in (DOCKER, sections()["runscript"]):
+    for recipe in (DOCKER, SECTIONS["runscript"]):
         assert "/opt/bolt/workflow/containers/entrypoint.sh" in recipe

@@ -12,10 +12,9 @@ import pytest
 from bolt.config import ROOT, load_config
 from bolt.config.layout import Layout
 from bolt.io.files import read_yaml, write_json
-from bolt.workflow.estimate import Plan, job_counts
+from bolt.workflow.estimate import job_counts
 from bolt.workflow.run import Run
-from bolt.workflow.stages import STAGES
-from bolt.workflow.start import start
+from bolt.workflow.stage import STAGES
 from tests.fake_bids import write_bids
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
 from tests.stages import Wildcards
@@ -156,22 +155,6 @@ def test_one_fold_and_its_inner_folds_can_be_asked_for(tmp_path):
     assert jobs_said(said) == sum(planned.values()) - 1
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"dataset": "phantm"}, r"unknown dataset 'phantm'\. Known: .*did you mean 'phantom'"),
-        ({"denoise": "36q"}, r"unknown denoising '36q'\. Known: .*none"),
-        ({"atlases": ["schaefer400"]}, r"'schaefer400' is drawn in .*, but the images will be in MNI152NLin2009aSym"),
-    ],
-)
-def test_a_wrong_name_is_one_clear_line(here, change, words):
-    shipped = {"dataset": "phantom", "atlases": ["dosenbach160"], "models": ["bolt_small"]}
-    shipped |= {"preprocess": {"space": "MNI152NLin2009aSym"}}
-    with pytest.raises(SystemExit, match=words) as refused:
-        start(shipped | change)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_refused_configuration_ends_snakemake_with_that_line(tmp_path):
     done = snakemake(tmp_path, config=series_dataset(tmp_path, n_subjects=4))
     assert done.returncode != 0 and "Traceback" not in done.stdout
@@ -265,7 +248,6 @@ def test_what_one_stage_reads_is_put_together_without_the_others(indexed, monkey
     monkeypatch.chdir(indexed[0])
     run = Run(read_yaml(indexed[1]))
     assert read_by_stages(run)
-    monkeypatch.delattr(Run, "files")
     monkeypatch.delattr("bolt.workflow.watched.atlas_files")
     assert all(run.params(stage)["settings"](None) for stage in ("index", "train"))
 
@@ -349,7 +331,7 @@ def test_the_control_of_the_sanity_checks_is_another_seed_or_one_more_training(k
     files = [path for path in run.retrained_models(wildcards) if path.name == "checkpoint.safetensors"]
     folders = [str(path.parent.relative_to(run.layout.results)) for path in files]
     assert folders == [place.format(v=variant, m=name) for place in trained]
-    assert job_counts(Plan(run))["train_again"] == sum(folder.endswith("retrained") for folder in folders)
+    assert job_counts(run)["train_again"] == sum(folder.endswith("retrained") for folder in folders)
 
 
 def test_untrained_importance_is_made_where_scans_may_have_events(tmp_path, keys, indexed, monkeypatch):

@@ -48,19 +48,15 @@ def test_images_that_are_kept_or_never_made_count(run, key, value, images):
     assert preprocessing_peak(run, 1) == pytest.approx(5 * KEPT + images * 100 * IMAGE + WORK)
 
 
-def test_a_run_that_is_done_needs_nothing(run):
+def test_a_scan_is_done_when_there_is_what_is_asked_for(run):
+    """Its series in the output space that is asked for, or its image where images are kept."""
+    keys = run.config.model_dump(mode="json")
+    native = Run(keys | {"preprocess": {"output": "native"}})
+    assert len(volumes_to_do(run)) == 5 and len(volumes_to_do(native)) == 6
     for scan in run.scans.scan_id:
         finish(run, scan)
     assert preprocessing_peak(run, 4) == 0
-
-
-def test_series_of_the_other_output_space_are_not_what_is_asked_for(run):
-    native = Run({**run.config.model_dump(mode="json"), "preprocess": {"output": "native"}})
-    assert len(volumes_to_do(run)) == 5 and len(volumes_to_do(native)) == 6
-
-
-def test_a_scan_is_done_when_its_image_is_there_where_images_are_kept(run):
-    keeping = Run({**run.config.model_dump(mode="json"), "denoise": "36p", "preprocess": {"keep_bold": True}})
+    keeping = Run(keys | {"denoise": "36p", "preprocess": {"keep_bold": True}})
     bold = keeping.layout.bold(run.scans["scan_id"].iloc[-1])
     for content, left in ((None, 6), ("", 6), ("image", 5)):  # empty: left by a failure
         if content is not None:

@@ -14,7 +14,7 @@ from bolt.config import ROOT
 from bolt.config.study import Study
 from bolt.jobs import code_hash as fingerprint
 from bolt.workflow.job import Job
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 from tests import conda
 
 BY_COMMAND = {stage.command: stage for stage in STAGES.values()}
@@ -87,7 +87,6 @@ def stage_imports(command: str) -> list[str]:
             continue
         seen.add(function)
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-        tree.body[0].decorator_list = []
         found += fingerprint._imports(tree)
         code = ast.unparse(tree)
         called = [vars(inspect.getmodule(work)).get(name) for name in re.findall(r"\b(\w+)\(", code)]
@@ -98,9 +97,9 @@ def stage_imports(command: str) -> list[str]:
 
 @cache
 def packages_of(command: str) -> set[str]:
-    modules = BY_COMMAND[command].modules(Study.read(ROOT / "config/config.yaml"))
-    stage = [*modules, *BY_NAME.get(command, [])]
-    return walk(*START, lazily=False) | walk(*stage, *stage_imports(command), lazily=True)
+    about = BY_COMMAND[command]
+    stage = [*about.modules(Study.read(ROOT / "config/config.yaml")), *BY_NAME.get(command, [])]
+    return walk(*START, about.work.__module__, lazily=False) | walk(*stage, *stage_imports(command), lazily=True)
 
 
 def providers(package: str) -> set[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from bolt.config import known
 from bolt.io.files import read_yaml
-from bolt.workflow.estimate import Plan, estimate, job_counts
+from bolt.workflow.estimate import estimate, job_counts
 from bolt.workflow.run import Run
 from bolt.workflow.start import start
 from tests.snake import TINY_MODEL, series_dataset, snakemake, write_yaml
@@ -82,7 +82,7 @@ def test_landmarks_wait_for_one_atlas_and_are_left_out_of_numbers(here):
     run = Run(keys)
     (waited,) = run.experiment_inputs(SimpleNamespace(experiment="landmarks"))
     assert waited.name == "landmarks.tsv" and "dosenbach160" in waited.parts
-    planned = job_counts(Plan(run, ["landmarks"]))
+    planned = job_counts(run, ["landmarks"])
     assert (planned["train_fold"], planned["train_inner"], planned["regress_landmarks"]) == (3, 6, 1)
     assert [path.name for path in run.tables_of("paper")] == ["landmarks.tsv"]
     dataset = read_yaml(keys["dataset"]) | {"label": "age"}
@@ -96,7 +96,7 @@ def test_figures_of_explanations_are_planned(here, monkeypatch):
     run = Run(read_yaml(configured(here)) | {"experiments": ["brain_maps", "landmarks", "task_timing"]})
 
     def planned(names):
-        counts = job_counts(Plan(run, names))
+        counts = job_counts(run, names)
         kinds = ("train_fold", "explain_fold", "regress_landmarks", "regions", "tasks", "experiment")
         return [counts[kind] for kind in kinds]
 

@@ -1,23 +1,18 @@
 """The stages of inner folds, one after the other, as the workflow's rules call them; and a failed one."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from bolt.cli.main import main
 from bolt.config import load_config, load_model
-from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, read_yaml, sha256, write_status
 from bolt.workflow.run import Run
-from bolt.workflow.stages import STAGES
+from bolt.workflow.stage import STAGES
 from tests.snake import series_dataset
 from tests.stages import command, declared, stage
 
@@ -25,7 +20,7 @@ ATLAS = "dosenbach160"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Layout, str]]:
+def made(tmp_path_factory):
     """The first of two outer folds, with two inner ones that are trained; the configuration, and the run's name."""
     folder = tmp_path_factory.mktemp("stages")
     options = {"inner_folds": 2, "subset_offsets": 3, "random_draws": 1}
@@ -46,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Layou
         yield file, layout, model
 
 
-def test_every_stage_leaves_what_its_rule_declares(made: tuple[Path, Layout, str]) -> None:
+def test_every_stage_leaves_what_its_rule_declares(made):
     _, layout, model = made
     folder = layout.run(ATLAS, model, 0).inner(0)
     assert {file.name for file in layout.inner_folds(0).parent.glob("*.tsv")} == {"fold-0.tsv", "fold-1.tsv"}
@@ -84,17 +79,11 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("rule", "kind"), NAMED)
-def test_a_command_without_the_files_of_its_rule_says_which_it_needs(
-    made: tuple[Path, Layout, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    rule: str,
-    kind: str,
-) -> None:
+def test_a_command_without_the_files_of_its_rule_says_which_it_needs(made, monkeypatch, capsys, rule, kind):
     file, _, model = made
     for raw in ("t1w", "sbref", "anatomical_outputs"):
         monkeypatch.setattr(Run, raw, lambda run, name: ["image.nii.gz"])
-    names: dict[str, Any] = {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0, "inner": 0}
+    names = {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0, "inner": 0}
     names |= {"scan": "sub-00_task-rest", "folder": "sub-00", "prefix": "sub-00"}
     experiment = {"measure_complexity": "complexity", "take_spectra": "spectra"}.get(rule)
     names |= {"name": experiment, "experiment": experiment, "scheme": "paper"}
@@ -108,16 +97,14 @@ def test_a_command_without_the_files_of_its_rule_says_which_it_needs(
     )
 
 
-def test_a_file_without_its_name_is_refused(made: tuple[Path, Layout, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_its_name_is_refused(made, capsys):
     with pytest.raises(SystemExit):
         main(["regions", "--config", str(made[0]), "--input", "results/scans.tsv"])
     assert "NAME=FILE expected, found 'results/scans.tsv'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_training_and_a_search_by_hand_find_their_places(
-    made: tuple[Path, Layout, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
-) -> None:
+def test_a_training_and_a_search_by_hand_find_their_places(made, tmp_path, monkeypatch, linked):
     """From another folder; and in that of a run whose results are a link to a folder of that name elsewhere."""
     file, layout, model = made
     run, begin = Run(read_yaml(file)), "" if linked else f"{file.parent}/"
@@ -133,7 +120,7 @@ def test_a_training_and_a_search_by_hand_find_their_places(
     assert read_json(layout.run(ATLAS, model, 1).fold(0) / "status.json")["state"] == "ok"
 
 
-def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made: tuple[Path, Layout, str]) -> None:
+def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made):
     file, layout, model = made
     folder, names = layout.run(ATLAS, model, 0).inner(0), {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0}
     table = layout.inner_folds(0)
@@ -150,7 +137,7 @@ def test_a_failed_inner_model_fails_the_explanation_and_not_the_run(made: tuple[
     assert set(found["importance"]) == {"fitted", "none"}
 
 
-def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tuple[Path, Layout, str]) -> None:
+def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made):
     file, layout, model = made
     names = {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0}
     fold, out = layout.run(ATLAS, model, 0).fold(0), layout.run(ATLAS, model, 0).explanation
@@ -158,10 +145,10 @@ def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made: tup
     assert stage(file, "stability", **names) == 0  # a single fold: halves of the people, if they have all classes
     assert set(read_table(out / "stability.tsv", text=("class", "one", "other"))["what"]) <= {"halves"}
     write_status(fold / "status.json", "failed", "train", DataError("gone"))
-    rules = ("regress_landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "evaluate", "explanation")
-    for rule in ("explain_fold", *rules):
+    rules = "explain_fold regress_landmarks regions connections sanity stability faithfulness tasks"
+    for rule in [*rules.split(), "evaluate", "explanation"]:
         assert stage(file, rule, **names) == 0, rule
-    tables = "landmarks landmark_tests subsets roi_weights sanity stability faithfulness_areas tasks"
+    tables = "landmarks landmark_tests subsets roi_weights connections sanity stability faithfulness_areas tasks"
     assert {(out / f"{name}.tsv").stat().st_size for name in tables.split()} == {0}
     told = layout.explanation_page.read_text()
     assert "No run was explained" in told and "because no fold of this run was trained" in told

@@ -1,14 +1,10 @@
 """The SVM and BolT in one run of the workflow: the same folds, the same files, one report."""
 
-from contextlib import nullcontext
-
 import pandas as pd
 import pytest
 
 from bolt.config import Folds
-from bolt.io.errors import ConfigError
 from bolt.io.files import holds_something, read_json, read_table, read_yaml
-from bolt.workflow.checks import check_names
 from bolt.workflow.estimate import estimate
 from bolt.workflow.run import Run
 from tests.snake import QUICK_EXPLANATION, series_dataset, snakemake, write_yaml
@@ -57,21 +53,6 @@ def test_a_fold_that_fails_leaves_the_others(tmp_path):
     assert "fold 1 has no test scan" in states["fold-1"]["reason"]
     assert [holds_something(folder / "predictions.tsv") for folder in folders] == [True, False, True]
     assert [(folder / "provenance.json").is_file() for folder in folders] == [True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("run", "message"),
-    [
-        ({"meanmlp": [1]}, None),  # a row of `baselines`
-        ({"bolr": [0]}, "names model 'bolr'"),
-        ({"svm": [3]}, "names fold 3"),
-        ({"meanmlp": [4]}, "names fold 4"),
-    ],
-)
-def test_folds_of_an_unknown_model_or_number_are_refused(here, run, message):
-    planned = Run(read_yaml(configure(here, run=run)))
-    with pytest.raises(ConfigError, match=message) if message else nullcontext():
-        check_names(planned.config, planned.dataset)
 
 
 @pytest.mark.slow

@@ -37,28 +37,16 @@ def write_scans(place, subjects):
     table.to_csv(place, sep="\t", index=False)
 
 
-@pytest.fixture
-def run(tmp_path):
-    run = ScanFiles()
+def test_a_subject_is_one_job_and_several_are_where_they_are_joined(tmp_path):
+    run, flow = ScanFiles(), workflow(subject=2)
     run.layout = SimpleNamespace(scans=tmp_path / "scans.tsv")
     write_scans(run.layout.scans, range(4))
-    return run
-
-
-def test_scans_are_read_again_where_the_index_is_written_anew(run):
-    assert len(run.scans) == 8
-    with pytest.raises(KeyError):
-        run.subject_group(workflow(), "sub-9")
-    write_scans(run.layout.scans, range(10))
-    os.utime(run.layout.scans, ns=(1, 1))
-    assert len(run.scans) == 20 and run.subject_group(workflow(), "sub-9") == "subject_9"
-
-
-def test_a_subject_is_one_job_and_several_are_where_they_are_joined(run):
-    flow = workflow(subject=2)
     assert [run.subject_group(flow, f"sub-{i}") for i in range(4)] == ["subject_0"] * 2 + ["subject_1"] * 2
     assert run.parcellate_group(flow, "sub-3_task-b") == "subject_1"
-    assert run.subject_group(workflow(), "sub-3") == "subject_3"
+    assert len(run.scans) == 8 and run.subject_group(workflow(), "sub-3") == "subject_3"
+    write_scans(run.layout.scans, range(10))  # the index is written anew
+    os.utime(run.layout.scans, ns=(1, 1))
+    assert len(run.scans) == 20 and run.subject_group(workflow(), "sub-9") == "subject_9"
 
 
 def profile(name):

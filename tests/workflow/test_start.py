@@ -42,7 +42,7 @@ def other_rois():
 WRONG = {
     "label": (lambda: changed(label="diagnosis"), "column 'diagnosis' is missing; found subject, file, dx"),
     "age": (lambda: changed(age="years"), "column 'years' is missing.*Set 'age'"),
-    "classes": (lambda: changed(classes=["a", "patient"]), r"nobody has the label patient \(column 'dx': a, b"),
+    "classes": (lambda: changed(classes=["a", "patient"]), r"no usable scan has the label patient \(column 'dx': a, b"),
     "folds": (lambda: table(lambda t: t[:4]), "3 folds for 2 subjects of class a. Set .* to at most 2"),
     "one subject": (lambda: table(lambda t: t[:2]), "1 subj.* a. Add"),
     "one number": (lambda: (changed(classes=None), table(lambda t: t.assign(dx=1))), "same dx"),
@@ -63,10 +63,31 @@ def test_what_models_cannot_learn_from_is_refused_before_any_work(config, name):
         start(read_yaml(config), [config], targets=["series"])
 
 
-@pytest.mark.parametrize("change", [{"folds": {"outer": 10**21}}, {"seeds": [2**70]}, {"folds": {"seed": -1}}])
-def test_numbers_beyond_reason_are_refused(config, change):
-    with pytest.raises(SystemExit, match="Correct the value"):
+PHANTOM = {"dataset": "phantom", "preprocess": {"space": "MNI152NLin2009aSym"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"folds": {"outer": 10**21}}, "Correct the value"),
+        ({"seeds": [2**70]}, "Correct the value"),
+        ({"folds": {"seed": -1}}, "Correct the value"),
+        ({"folds": {"outer": 3, "run": {"bolr": [0]}}}, "names model 'bolr'"),
+        ({"folds": {"outer": 3, "run": {"tiny": [3]}}}, "names fold 3"),
+        ({"folds": {"outer": 3, "run": {"meanmlp": [4]}}}, "names fold 4"),
+        ({"dataset": "phantm"}, r"unknown dataset 'phantm'\. Known: .*did you mean 'phantom'"),
+        ({"denoise": "36q"}, r"unknown denoising '36q'\. Known: .*none"),
+        (PHANTOM | {"atlases": ["schaefer400"]}, r"'schaefer400' is drawn in .*, but .* will be in MNI152NLin2009aSym"),
+    ],
+)
+def test_a_wrong_value_is_one_clear_line(config, change, words):
+    with pytest.raises(SystemExit, match=words) as refused:
         start(read_yaml(config) | change, [config])
+    assert "\n" not in str(refused.value)
+
+
+def test_folds_of_a_row_of_an_experiment_can_be_chosen(config):
+    start(read_yaml(config) | {"folds": {"outer": 3, "run": {"meanmlp": [1]}}}, [config])  # of `baselines`
 
 
 def test_a_key_that_is_there_twice_is_refused_although_snakemake_reads_it(config):

@@ -27,7 +27,7 @@ checkpoint index:
     resources:
         **run.resources("index"),
     params:
-        files=lambda wildcards: run.files(),
+        files=lambda wildcards: files_of(run.dataset),
     shell:
         f"python -m bolt index {CONFIG} {LOGGED}"
 

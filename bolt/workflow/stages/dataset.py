@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentParser
-from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.stage import stage
+import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bolt.config.study import Study
-    from bolt.workflow.job import Job
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, write_cohort
+from bolt.config.study import Study
+from bolt.datasets import COLUMNS, own_tables, source_of, subjects_table
+from bolt.datasets.participants import require_classes
+from bolt.io.errors import DataError
+from bolt.io.files import write_table
+from bolt.models.suitability import check_covariate_values, check_file_scans, minimum_volumes
+from bolt.workflow.job import Job
+from bolt.workflow.watched import files_of
 
 log = logging.getLogger("bolt")
 
 TEMPLATE_MM = 2.0
 """Voxel size of the templates that T1w images are registered to."""
-NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper", "published", "red")
-"""Keys of a dataset that its index does not read."""
 
 
-@stage(settings=lambda study: study.dataset.simulate, jobs=lambda plan: int(plan.phantom))
 def simulate(job: Job) -> None:
     """Write the phantom."""
     from bolt.datasets.phantom.dataset import simulate
-    from bolt.io.errors import DataError
 
     settings = job.dataset.simulate
     if settings is None:
@@ -35,18 +33,8 @@ def simulate(job: Job) -> None:
     job.note(job.layout.truth(job.dataset.path) / "provenance.json", [], seed=settings.seed)
 
 
-def _download_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--scan", help="scan to download [the table of subjects]")
-
-
-@stage(
-    options=_download_options,
-    jobs={"download": lambda plan: plan.n_downloads, "download_table": lambda plan: int(plan.downloaded)},
-)
 def download(job: Job) -> None:
     """Download a scan, or the table of subjects."""
-    from bolt.datasets import source_of
-
     source, scan_id = source_of(job.dataset), job.options.scan
     if scan_id is None:
         return source.download_table(job.dataset, job.config)
@@ -55,7 +43,6 @@ def download(job: Job) -> None:
     outcome.run(lambda: source.download_scan(scan_id, job.dataset, job.config))
 
 
-@stage(settings=lambda study: study.config.preprocess.space, jobs=lambda plan: int(plan.n_raw > 0))
 def template(job: Job) -> None:
     """Stage the template of the output space."""
     from bolt.preprocess.quality.compute import stage_ventricles
@@ -67,7 +54,6 @@ def template(job: Job) -> None:
     job.note(folder / "provenance.json", sorted(folder.glob("*.nii.gz")))  # copies of the published ones
 
 
-@stage()
 def resources(job: Job) -> None:
     """Download missing atlas images and, for raw data, the template."""
     from bolt.atlases.staging import stage_atlases
@@ -75,22 +61,6 @@ def resources(job: Job) -> None:
     stage_atlases(job.config, job.study.space)
     if job.dataset.source == "bids":
         template(job)
-
-
-def _indexed(study: Study) -> list[Any]:
-    """Return what the index reads of the configuration."""
-    from bolt.config import load_denoise
-    from bolt.models.suitability import minimum_volumes
-
-    config, dataset = study.config, study.dataset
-    ignored: Any = {**dict.fromkeys(NOT_INDEXED, True), "abide": {"base"}, "hcp": {"bucket"}}
-    return [
-        dataset.model_dump(exclude=ignored),
-        config.preprocess.model_dump(include={"space", "sbref", "average_t1w"}),
-        load_denoise(config.denoise).strategy == "ica_aroma",
-        config.folds.outer,
-        minimum_volumes(config),
-    ]
 
 
 def list_scans(study: Study, *, learns: bool, minimum_volumes: int) -> pd.DataFrame:
@@ -115,9 +85,7 @@ def list_scans(study: Study, *, learns: bool, minimum_volumes: int) -> pd.DataFr
         The dataset cannot be indexed; its usable scans are too few for the models or the folds.
     """
     from bolt.datasets import index
-    from bolt.datasets.participants import require_classes
     from bolt.folds.splits import make_folds, strata
-    from bolt.models.suitability import check_covariate_values, check_file_scans
 
     scans = index(study.config, study.dataset, minimum_volumes)
     usable = scans[scans.exclude_reason.isna()]
@@ -136,17 +104,8 @@ def can_be_listed(study: Study) -> bool:
     return simulated or dataset.source in ("bids", "fmriprep", "series", "bids_series")
 
 
-@stage(settings=_indexed, jobs=lambda plan: 1)
 def index(job: Job) -> None:
     """Write the scan table."""
-    import pandas as pd
-
-    from bolt.cohort.exclusions import EXCLUSION_COLUMNS, write_cohort
-    from bolt.datasets import COLUMNS, own_tables, subjects_table
-    from bolt.io.files import write_table
-    from bolt.models.suitability import minimum_volumes
-    from bolt.workflow.watched import files_of
-
     dataset, layout = job.dataset, job.layout
     if not dataset.ready_series:
         for name in job.config.atlas_places:

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bolt.workflow.stage import stage
-
-if TYPE_CHECKING:
-    from bolt.config import Experiment
-    from bolt.config.study import Study
-    from bolt.workflow.job import Job
-
-
-def _captions(study: Study) -> list[str]:
-    from bolt.workflow.watched import templates
-
-    return templates()
+from bolt.config import Experiment
+from bolt.config.study import Study
+from bolt.experiments.entries import EXPLAINED_BY, all_entries, available, configurations, rows_of, with_first_looks
+from bolt.io.errors import ConfigError, DataError
+from bolt.io.files import write_table
+from bolt.jobs.provenance import provenance_path
+from bolt.workflow.job import Job
 
 
-@stage(jobs=lambda plan: len(plan.experiment_kinds), settings=_captions)
 def experiment(job: Job) -> None:
     """Write the tables and the figure of an experiment."""
-    from bolt.config.study import Study
-    from bolt.experiments.entries import EXPLAINED_BY, all_entries, configurations, with_first_looks
     from bolt.experiments.explained import write_brain_maps, write_landmark_experiment, write_task_timing
     from bolt.experiments.measured import write_complexity, write_spectra
     from bolt.experiments.tables import write_experiment
-    from bolt.io.errors import DataError
-    from bolt.jobs.provenance import provenance_path
 
     experiment, out = _experiment(job), job.layout.paper
     results, present = job.config.paths.results, job.config.dataset_name
@@ -65,9 +55,6 @@ def experiment(job: Job) -> None:
 
 def _experiment(job: Job, kind: str | None = None) -> Experiment:
     """Return the experiment that the options name, of one kind where one is needed."""
-    from bolt.experiments.entries import available
-    from bolt.io.errors import ConfigError
-
     name, known = job.options.name, available(job.config)
     fitting = [other for other, experiment in known.items() if kind in (None, experiment.kind)]
     if name not in fitting:
@@ -75,16 +62,10 @@ def _experiment(job: Job, kind: str | None = None) -> Experiment:
     return known[name]
 
 
-@stage(
-    settings=lambda study: [study.config.device, study.config.quick],
-    jobs=lambda plan: plan.experiment_kinds.count("complexity") * plan.n_atlases,
-)
 def measure_complexity(job: Job) -> None:
     """Measure what models cost with the ROIs of an atlas."""
     from bolt.atlases.labels import load_labels
     from bolt.experiments.complexity import COLUMNS, measure
-    from bolt.experiments.entries import rows_of
-    from bolt.io.files import write_table
     from bolt.training.device import device_of
 
     experiment, atlas, config = _experiment(job, "complexity"), job.options.atlas, job.config
@@ -103,11 +84,9 @@ def measure_complexity(job: Job) -> None:
     job.note(out, [])
 
 
-@stage(jobs=lambda plan: plan.experiment_kinds.count("spectra") * plan.n_atlases)
 def take_spectra(job: Job) -> None:
     """Write power spectra and the power in bands."""
     from bolt.experiments.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
-    from bolt.io.files import write_table
 
     settings: Any = _experiment(job, "spectra").spectra
     spectra, bands = spectra_of(job.series_cache(), settings)

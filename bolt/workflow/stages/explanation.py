@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bolt.workflow.stage import stage
-
-if TYPE_CHECKING:
-    from bolt.config.study import Study
-    from bolt.workflow.job import Job
+from bolt.io.errors import BoltError
+from bolt.io.files import holds_something, read_json
+from bolt.io.integrity import require_outputs
+from bolt.jobs.provenance import provenance_path
+from bolt.workflow.job import Job
 
 log = logging.getLogger("bolt")
-
-LANDMARK_KEYS = {"tokens", "landmark_samples", "random_draws", "subset_offsets", "subset_score", "inner_folds"}
-"""Keys of `explain` that only landmarks are found by."""
-TASK_KEYS = {"hrf_shift", "trial_types", "masked_task"}
-"""Keys of `explain` that only the time course of tasks is read from."""
 
 
 def explained(job: Job) -> tuple[Path, list[int]]:
@@ -28,9 +23,6 @@ def explained(job: Job) -> tuple[Path, list[int]]:
     return folder, explained_folds(folder, job.folds)
 
 
-@stage(
-    settings=lambda study: [study.config.device, study.config.explain.gradient], jobs=lambda plan: plan.n_weighed_folds
-)
 def explain_fold(job: Job) -> None:
     """Write the importance weights of every scan of a fold; of tasks, also under untrained models."""
     from bolt.explain.importance import explain_fold, explain_untrained
@@ -48,16 +40,9 @@ def explain_fold(job: Job) -> None:
     job.outcome(inputs, job.output.index.with_name("explain_status.json"), **facts).run(work)
 
 
-@stage(
-    settings=lambda study: [study.config.device, study.config.explain.gradient],
-    jobs=lambda plan: plan.n_explained_folds * (plan.n_inner > 0),
-)
 def explain_inner(job: Job) -> None:
     """Write the importance weights of training scans under inner models."""
     from bolt.explain.importance import explain_inner
-    from bolt.io.files import read_json
-    from bolt.io.integrity import require_outputs
-    from bolt.jobs.provenance import provenance_path
 
     folder, statuses, checkpoints = job.output.index.parent, job.input.some("statuses"), job.input.some("checkpoints")
     failed = [status for status in statuses if read_json(status)["state"] != "ok"]
@@ -69,9 +54,6 @@ def explain_inner(job: Job) -> None:
     outcome.run(lambda: explain_inner(job.series_cache(), folder, range(len(checkpoints)), *how))
 
 
-@stage(
-    settings=lambda study: study.config.explain.model_dump(include=LANDMARK_KEYS), jobs=lambda plan: plan.n_explained
-)
 def regress_landmarks(job: Job) -> None:
     """Write the landmark regressions of a run."""
     from bolt.explain.landmarks import landmark_regression, write_landmarks
@@ -100,21 +82,9 @@ def regress_landmarks(job: Job) -> None:
     job.note(out, [*job.importance_files(done), read], seed=job.options.seed)
 
 
-def _region_settings(study: Study) -> list[Any]:
-    from bolt.workflow.watched import atlas_files, atlas_images
-
-    config = study.config
-    others = TASK_KEYS | LANDMARK_KEYS | {"gradient", "sanity", "faithfulness", "agreement"}
-    return [atlas_files(config), atlas_images(study), config.explain.model_dump(exclude=others)]
-
-
-@stage(settings=_region_settings, jobs=lambda plan: plan.n_mapped)
 def regions(job: Job) -> None:
     """Write the ROI weights and brain maps of a run."""
     from bolt.explain.regions import write_regions
-    from bolt.io.errors import BoltError
-    from bolt.io.files import holds_something
-    from bolt.io.integrity import require_outputs
 
     classes, coefficients, weights = job.require_classes(), job.input.coefficients, job.output.weights
     require_outputs(coefficients.with_name("landmarks_provenance.json"))
@@ -134,10 +104,6 @@ def regions(job: Job) -> None:
     job.note(weights, [job.input.cache, coefficients, job.input.controls], seed=job.options.seed)
 
 
-@stage(
-    settings=lambda study: study.config.explain.model_dump(include={"top_rois", "agreement"}),
-    jobs=lambda plan: plan.n_connected,
-)
 def connections(job: Job) -> None:
     """Write which connections a run's predictions follow."""
     from bolt.explain.connections import usable_folds, write_connections
@@ -153,7 +119,6 @@ def connections(job: Job) -> None:
     job.note(out.connections, [job.input.cache, used], seed=job.options.seed)
 
 
-@stage(settings=lambda study: study.config.explain.model_dump(include=TASK_KEYS), jobs=lambda plan: plan.n_timed)
 def tasks(job: Job) -> None:
     """Write the time course of importance in tasks."""
     from bolt.explain.tasks import write_tasks

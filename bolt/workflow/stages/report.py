@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
-from bolt.workflow.stage import stage
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from pathlib import Path
-
-    from bolt.config.study import Study
-    from bolt.workflow.job import Job
+from bolt.cohort.exclusions import write_cohort
+from bolt.io.files import read_table
+from bolt.io.integrity import require_outputs
+from bolt.jobs.ledger import write_ledger
+from bolt.jobs.provenance import provenance_path
+from bolt.workflow.job import Job
 
 log = logging.getLogger("bolt")
 EXPLAINED = (
@@ -30,9 +28,6 @@ def _results(job: Job, *names: str) -> list[list[Path]]:
 
 def _require_results(job: Job) -> None:
     """Refuse tables of scans, runs and explanations that were altered after they were made."""
-    from bolt.io.integrity import require_outputs
-    from bolt.jobs.provenance import provenance_path
-
     layout = job.layout
     for table in (layout.scans, layout.exclusions, layout.folds, layout.quality):
         require_outputs(provenance_path(table))
@@ -41,7 +36,6 @@ def _require_results(job: Job) -> None:
             require_outputs(record)
 
 
-@stage(settings=lambda study: study.dataset.expected, jobs=lambda plan: int(plan.truth))
 def truth(job: Job) -> None:
     """Write the truth table."""
     from bolt.truth.table import write_truth_table
@@ -50,13 +44,6 @@ def truth(job: Job) -> None:
     job.note(job.layout.tables / "truth.tsv", _results(job, "metrics.tsv", "roi_weights.tsv"))
 
 
-def _explanation_settings(study: Study) -> list[Any]:
-    from bolt.workflow.watched import atlas_images, templates
-
-    return [templates(), atlas_images(study), study.config.explain, study.dataset]
-
-
-@stage(settings=_explanation_settings, jobs=lambda plan: int(plan.n_connected > 0))
 def explanation(job: Job) -> None:
     """Write the pages of the explanation of all runs."""
     from bolt.report.pages.explanation import write_explanation
@@ -66,24 +53,8 @@ def explanation(job: Job) -> None:
     job.note(job.layout.explanation_page, _results(job, *EXPLAINED, "metrics.tsv"))
 
 
-def _report_settings(study: Study) -> list[Any]:
-    from bolt.workflow.watched import templates
-
-    return [templates(), study.config.model_dump(mode="json"), study.dataset]  # its pages show these
-
-
-def _report_options(parser: ArgumentParser) -> None:
-    from pathlib import Path
-
-    about = "write the finished report with its figures and the pages of subjects to this ZIP file, and nothing else"
-    parser.add_argument("--zip", type=Path, metavar="FILE", help=about)
-
-
-@stage(options=_report_options, settings=_report_settings, jobs=lambda plan: int(plan.whole))
 def report(job: Job) -> None:
     """Write the report."""
-    from bolt.cohort.exclusions import write_cohort
-    from bolt.io.files import read_table
     from bolt.report.pages.report import write_report, zip_report
 
     layout = job.layout
@@ -100,9 +71,6 @@ def report(job: Job) -> None:
     job.note(layout.report, [*present, *_results(job, "metrics.tsv", "predictions.tsv")])
 
 
-@stage()
 def ledger(job: Job) -> None:
     """Write the ledger of all jobs."""
-    from bolt.jobs.ledger import write_ledger
-
     write_ledger(job.layout.ledger)

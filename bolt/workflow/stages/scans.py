@@ -6,46 +6,28 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bolt.workflow.stage import stage
+import pandas as pd
+
+from bolt.config import load_denoise
+from bolt.config.derivatives import SCAN_PICTURES, T1W_PICTURES, anatomical_names, remove_outputs
+from bolt.config.layout import folder_of, prefix_of
+from bolt.workflow.job import Job
+from bolt.workflow.watched import registrations
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from bolt.config import Registration
-    from bolt.config.study import Study
     from bolt.series.native_space import Transforms
-    from bolt.workflow.job import Job
 
 log = logging.getLogger("bolt")
 
-NOT_ANATOMICAL = {"description", "motion_sampling", "motion_iterations"}
-"""Keys of a registration that preprocessing of the T1w does not read."""
 
-
-def _registrations(study: Study) -> list[Registration]:
-    """Return the configured registrations, in the order in which they are tried."""
-    from bolt.config import load_registration
-
-    return [load_registration(name) for name in study.config.preprocess.registrations]
-
-
-@stage(
-    settings=lambda study: [
-        study.config.preprocess.space,
-        [registration.model_dump(exclude=NOT_ANATOMICAL) for registration in _registrations(study)],
-    ],
-    jobs=lambda plan: plan.n_anatomies,
-)
 def anatomical(job: Job) -> None:
     """Preprocess the T1w image of a subject or session."""
-    from bolt.config.derivatives import T1W_PICTURES, remove_outputs
-    from bolt.config.layout import prefix_of
     from bolt.preprocess.anatomical.workflow import preprocess_anatomical
     from bolt.preprocess.sidecars import describe_dataset
 
     folder, layout, config = job.options.folder, job.layout, job.config
     (t1w, *more_t1w), template = job.input.some("t1w"), job.input.template.parent
-    registrations = _registrations(job.study)
+    tried = registrations(job.study)
 
     def work() -> None:
         describe_dataset(layout.derivatives, job.dataset.path, job.dataset.name)
@@ -53,34 +35,25 @@ def anatomical(job: Job) -> None:
             t1w,
             template,
             config.preprocess.space,
-            registrations,
+            tried,
             job.output.status.parent,
             layout.work / "preprocess" / folder / "anat",
             prefix=prefix_of(folder),
             more_t1w=more_t1w,
         )
 
-    seeds = {registration.name: registration.seed for registration in registrations}
+    seeds = {registration.name: registration.seed for registration in tried}
     outcome = job.outcome([t1w, *more_t1w, *sorted(template.glob("*.nii.gz"))], seed=seeds)
     remove_outputs(outcome.empty, prefix_of(folder), T1W_PICTURES)
     outcome.run(work)
 
 
-@stage(
-    settings=lambda study: [
-        study.config.preprocess.model_dump(exclude={"keep_bold", "registration", "threads"}),
-        _registrations(study)[0].model_dump(exclude={"description"}),
-    ],
-    jobs=lambda plan: plan.n_raw,
-)
 def functional(job: Job) -> None:
     """Preprocess the BOLD image of a scan."""
-    from bolt.config.derivatives import SCAN_PICTURES, remove_outputs
-    from bolt.config.layout import folder_of, prefix_of
     from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
     from bolt.preprocess.sidecars import sidecar_of
 
-    scan, settings, registration = job.scan, job.config.preprocess, _registrations(job.study)[0]
+    scan, settings, registration = job.scan, job.config.preprocess, registrations(job.study)[0]
     bold, sbref, (t1w_status, *anatomical) = job.input.bold, job.input.get("sbref"), job.input.some("anatomical")
     out = job.output.status.parent
 
@@ -112,31 +85,8 @@ def functional(job: Job) -> None:
     outcome.run(work)
 
 
-def _parcellate_code(study: Study) -> tuple[str, ...]:
-    native = ("bolt.series.native_space",) if study.layout.native else ()
-    return ("bolt.series.parcellate", *native)
-
-
-def _parcellate_settings(study: Study) -> list[Any]:
-    from bolt.config import load_denoise
-    from bolt.workflow.watched import atlas_files, atlas_images
-
-    config = study.config
-    return [
-        atlas_files(config),
-        atlas_images(study),
-        [config.parcellate.coverage, config.parcellate.signal],
-        load_denoise(config.denoise),
-        [config.preprocess.slice_timing] if study.layout.native else [],
-    ]
-
-
-@stage(code=_parcellate_code, settings=_parcellate_settings, jobs=lambda plan: plan.n_images)
 def parcellate(job: Job) -> None:
     """Write the ROI series of a scan for all configured atlases."""
-    import pandas as pd
-
-    from bolt.config import load_denoise
     from bolt.series.parcellate import parcellate, write_parcellated
 
     scan, config, denoise = job.scan, job.config, load_denoise(job.config.denoise)
@@ -169,8 +119,6 @@ def parcellate(job: Job) -> None:
 
 def _transforms(job: Job, scan: pd.Series, folder: Path) -> Transforms:
     """Return what carries atlases to a raw scan's own voxels; `folder` has what was made of the scan."""
-    from bolt.config.derivatives import anatomical_names
-    from bolt.config.layout import folder_of, prefix_of
     from bolt.preprocess.functional.workflow import functional_names
     from bolt.series.native_space import Transforms
 
@@ -184,7 +132,6 @@ def _transforms(job: Job, scan: pd.Series, folder: Path) -> Transforms:
     )
 
 
-@stage(settings=lambda study: study.config.quality, jobs=lambda plan: int(plan.judged))
 def quality(job: Job) -> None:
     """Judge every scan by the configured cut-offs."""
     from bolt.cohort.quality import gather_quality
@@ -198,13 +145,6 @@ def quality(job: Job) -> None:
     job.note(layout.quality, [layout.scans, statuses, measures, [ratings] if ratings else []])
 
 
-def _pages_settings(study: Study) -> list[Any]:
-    from bolt.workflow.watched import templates
-
-    return [study.config.parcellate.coverage, templates()]
-
-
-@stage(settings=_pages_settings, jobs=lambda plan: int(plan.judged and plan.whole))
 def quality_pages(job: Job) -> None:
     """Write the pages that show the quality of images."""
     from bolt.preprocess.sidecars import write_bidsignore

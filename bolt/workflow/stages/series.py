@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bolt.workflow.stage import stage
+import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bolt.config.study import Study
-    from bolt.workflow.job import Job
-
-NOT_OF_FOLDS = {"run", "side_by_side", "permutations"}
-"""Keys of `folds` that choose which folds are trained, and change no split."""
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS
+from bolt.config import load_denoise
+from bolt.datasets.participants import require_classes
+from bolt.io.files import read_table, write_table
+from bolt.models.suitability import minimum_volumes
+from bolt.workflow.job import Job
 
 
-def _cache_settings(study: Study) -> list[Any]:
-    from bolt.models.suitability import minimum_volumes
-    from bolt.workflow.watched import atlas_files
-
-    config = study.config
-    join = study.dataset.join_scans
-    joins = [] if join == "none" else [join]
-    return [atlas_files(config), config.parcellate.uncovered, minimum_volumes(config), *joins]
-
-
-@stage(settings=_cache_settings, jobs=lambda plan: plan.n_atlases)
 def cache(job: Job) -> None:
     """Build the cache of an atlas."""
     from bolt.atlases.labels import load_labels
-    from bolt.cohort.exclusions import EXCLUSION_COLUMNS
     from bolt.cohort.quality import displacement
-    from bolt.config import load_denoise
-    from bolt.io.files import write_table
-    from bolt.models.suitability import minimum_volumes
     from bolt.series.gather import build_cache
 
     atlas, config, layout = job.options.atlas, job.config, job.layout
@@ -63,13 +46,8 @@ def cache(job: Job) -> None:
     job.note(folder / "provenance.json", [*tables, [series_of(scan) for scan in used.itertuples()]])
 
 
-@stage(settings=lambda study: study.config.folds.duplicates, jobs=lambda plan: 1)
 def exclusions(job: Job) -> None:
     """Gather the lists of the caches; folds may fail later, these stay."""
-    import pandas as pd
-
-    from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS
-    from bolt.io.files import read_table, write_table
 
     def gathered(name: str, text: tuple[str, ...]) -> pd.DataFrame:
         tables = pd.concat([read_table(table, text=text) for table in job.input.some(name)])
@@ -93,12 +71,9 @@ def exclusions(job: Job) -> None:
     job.note(job.output.exclusions, job.input.all("exclusions"))
 
 
-@stage(settings=lambda study: study.config.folds.model_dump(exclude=NOT_OF_FOLDS), jobs=lambda plan: 1)
 def folds(job: Job) -> None:
     """Write the folds that all models share."""
-    from bolt.datasets.participants import require_classes
     from bolt.folds.splits import FOLD_COLUMNS, make_folds, strata
-    from bolt.io.files import read_table, write_table
 
     settings, scans, excluded = job.config.folds, job.scans(), read_table(job.input.exclusions, text=("scan_id",))
     usable = scans[~scans.scan_id.isin(excluded.scan_id)]
@@ -117,13 +92,6 @@ def cached_contents(job: Job) -> dict[str, pd.Series]:
     return {f"series in {cache}": series_contents(SeriesCache(cache)) for cache in caches}
 
 
-def _atlas_files(study: Study) -> list[str]:
-    from bolt.workflow.watched import atlas_files
-
-    return atlas_files(study.config)
-
-
-@stage(settings=_atlas_files, jobs=lambda plan: plan.n_atlases if plan.truth else 0)
 def oracle_cache(job: Job) -> None:
     """Build the cache of the phantom's true series."""
     from bolt.truth.table import build_oracle_cache

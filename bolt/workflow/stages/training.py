@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bolt.workflow.stage import stage
-from bolt.workflow.stages.series import NOT_OF_FOLDS, cached_contents
+from bolt.config import Model, load_model, load_space, schema_line
+from bolt.config.study import Study
+from bolt.datasets import TEXT_COLUMNS
+from bolt.experiments.entries import configurations
+from bolt.io.errors import BoltError, ConfigError
+from bolt.io.files import read_table, write_table, write_text
+from bolt.jobs.outcome import Outcome
+from bolt.models.registry import fitted_at_once
+from bolt.workflow.job import Job
+from bolt.workflow.stages.series import cached_contents
 
 if TYPE_CHECKING:
-    from bolt.config import Model
-    from bolt.config.study import Study
-    from bolt.io.errors import BoltError
     from bolt.training.outputs import Training
     from bolt.training.watching import Watch
-    from bolt.workflow.job import Job
 
 
-def training_settings(study: Study) -> list[Any]:
-    """Return what every training reads of the configuration."""
-    return [study.dataset.classes, study.dataset.crop, study.config.device]
-
-
-def _train_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--fold", required=True, type=int, nargs="+")
-
-
-@stage(
-    options=_train_options,
-    settings=training_settings,
-    jobs={
-        "train_fold": lambda plan: plan.n_trainings,
-        "train_features": lambda plan: plan.n_fits,
-    },
-)
 def train(job: Job) -> None:
     """Train a model on some folds of a run."""
-    from bolt.jobs.outcome import Outcome
     from bolt.training.outputs import Training
 
     # in the last attempt every fold has a process of its own, so that a crash is recorded where it belongs
@@ -87,17 +72,10 @@ def _watched(job: Job, training: Training) -> AbstractContextManager[Watch]:
     return watched(job.config.watch, job.layout.work / "watch", run, settings)
 
 
-@stage(
-    settings=lambda study: [study.config.folds.permutations, study.config.folds.outer],
-    jobs=lambda plan: plan.n_evaluated,
-)
 def evaluate(job: Job) -> None:
     """Write the metrics of a run."""
-    from bolt.datasets import TEXT_COLUMNS
     from bolt.evaluate.balanced import write_balanced
     from bolt.evaluate.metrics import fold_predictions, write_metrics
-    from bolt.io.files import read_table
-    from bolt.models.registry import fitted_at_once
     from bolt.training.outputs import Training
 
     predictions, out, n = job.input.some("predictions"), job.output.metrics.parent, job.config.folds.permutations
@@ -116,17 +94,9 @@ def evaluate(job: Job) -> None:
     job.note(job.output.metrics, [job.input.cache, predictions], seed=job.options.seed)
 
 
-@stage(
-    settings=lambda study: [
-        study.config.folds.model_dump(exclude=NOT_OF_FOLDS),
-        study.config.explain.inner_folds,
-    ],
-    jobs=lambda plan: int(plan.n_inner > 0),
-)
 def inner_folds(job: Job) -> None:
     """Write the inner folds of every outer fold."""
     from bolt.folds.splits import FOLD_COLUMNS, make_inner_folds, strata
-    from bolt.io.files import read_table, write_table
 
     settings, n_inner, tables = job.config.folds, job.config.explain.inner_folds, job.output.some("folds")
     folds = read_table(job.input.folds, text=("scan_id", "subject", "group"))
@@ -138,7 +108,6 @@ def inner_folds(job: Job) -> None:
     job.note(tables[0].with_name("provenance.json"), job.input.all("folds", "scans", "caches"), seed=settings.seed)
 
 
-@stage(settings=training_settings, jobs=lambda plan: plan.n_explained_folds * plan.n_inner)
 def train_inner(job: Job) -> None:
     """Train one inner model of a fold."""
     from bolt.training.trainers import train_fold
@@ -155,22 +124,8 @@ def train_inner(job: Job) -> None:
     job.outcome([job.input.cache, folds], outer=options.fold, **place).run(work)
 
 
-def _search_settings(study: Study) -> list[Any]:
-    from bolt.config import load_space
-
-    settings = study.config.search
-    return [
-        training_settings(study),
-        settings.model_dump(exclude={"models", "scheme", "use"}),
-        *(["shared"] if settings.shared else []),
-        load_space(settings.space),
-    ]
-
-
-@stage(settings=_search_settings, jobs=lambda plan: plan.n_searches)
 def search_fold(job: Job) -> None:
     """Search on one fold."""
-    from bolt.config import load_space
     from bolt.training.search import Objective, search_fold
 
     options, layout, settings, out = job.options, job.layout, job.config.search, job.output.best.parent
@@ -185,11 +140,8 @@ def search_fold(job: Job) -> None:
     job.note(out / "provenance.json", inputs, fold=options.fold, seed=settings.seed)
 
 
-@stage(settings=lambda study: _search_settings(study)[1:], jobs=lambda plan: plan.n_choices)
 def choose(job: Job) -> None:
     """Write a model with the values that the searches of a scheme chose."""
-    from bolt.config import schema_line
-    from bolt.io.files import write_text
     from bolt.training.choice import write_choice
 
     model, best, choice = _searched(job), job.input.some("best"), job.output.choice
@@ -200,16 +152,8 @@ def choose(job: Job) -> None:
     job.note(choice, best, seed=job.config.search.seed)
 
 
-@stage(
-    settings=lambda study: study.config.search.model_dump(exclude={"models", "use"}),
-    jobs=lambda plan: plan.n_shared_choices,
-)
 def choose_shared(job: Job) -> None:
     """Write a model with the values that are near the best everywhere."""
-    from bolt.config import schema_line
-    from bolt.config.study import Study
-    from bolt.experiments.entries import configurations
-    from bolt.io.files import write_text
     from bolt.training.choice import write_shared
 
     model, studies = _searched(job), {}
@@ -227,9 +171,6 @@ def choose_shared(job: Job) -> None:
 
 def _searched(job: Job) -> Model:
     """Return the model that is searched."""
-    from bolt.config import load_model
-    from bolt.io.errors import ConfigError
-
     known = {model.name: model for model in map(load_model, job.config.searched)}
     if job.options.model not in known:
         raise ConfigError(

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bolt.workflow.stage import stage
+from bolt.workflow.job import Job
 from bolt.workflow.stages.explanation import explained
-from bolt.workflow.stages.training import training_settings
-
-if TYPE_CHECKING:
-    from bolt.workflow.job import Job
 
 
-@stage(
-    settings=lambda study: [*training_settings(study), study.config.explain.sanity.fold],
-    jobs=lambda plan: plan.n_checked * plan.permuted,
-)
 def train_permuted(job: Job) -> None:
     """Train one fold of a run on permuted labels."""
     from bolt.explain.trust.permuted import train_permuted
@@ -27,10 +19,6 @@ def train_permuted(job: Job) -> None:
     outcome.run(lambda: train_permuted(job.run, folds, job.model, job.dataset, **facts))
 
 
-@stage(
-    settings=lambda study: [*training_settings(study), study.config.explain.sanity.fold],
-    jobs=lambda plan: plan.n_retrained,
-)
 def train_again(job: Job) -> None:
     """Train one fold of a run again with the next seed."""
     from bolt.training.trainers import train_fold
@@ -43,14 +31,6 @@ def train_again(job: Job) -> None:
     outcome.run(lambda: train_fold(cache.parent, folds, job.model, job.dataset, **facts))
 
 
-@stage(
-    settings=lambda study: [
-        study.config.explain.sanity.model_dump(exclude={"fold"}),
-        study.config.device,
-        study.config.explain.gradient,
-    ],
-    jobs=lambda plan: plan.n_checked * plan.sanity,
-)
 def sanity(job: Job) -> None:
     """Write the sanity checks of a run's importance."""
     from bolt.explain.trust.sanity import write_sanity
@@ -63,10 +43,6 @@ def sanity(job: Job) -> None:
     job.note(out, job.importance_files(done), seed=job.options.seed)
 
 
-@stage(
-    settings=lambda study: [study.config.explain.faithfulness, study.config.device],
-    jobs=lambda plan: plan.n_checked_folds * plan.faithfulness,
-)
 def faithfulness_fold(job: Job) -> None:
     """Write the deletion and insertion curves of a fold."""
     from bolt.explain.trust.perturb import perturb_fold
@@ -79,7 +55,6 @@ def faithfulness_fold(job: Job) -> None:
     outcome.run(lambda: perturb_fold(job.series_cache(), checkpoint.parent, settings, seed=seed, device=device))
 
 
-@stage(jobs=lambda plan: plan.n_checked * plan.faithfulness)
 def faithfulness(job: Job) -> None:
     """Write the faithfulness of a run's importance, over folds."""
     from bolt.explain.trust.faithfulness import finished_folds, write_faithfulness
@@ -91,10 +66,6 @@ def faithfulness(job: Job) -> None:
     job.note(out, [given[fold].with_suffix(".npy") for fold in done], seed=job.options.seed)
 
 
-@stage(
-    settings=lambda study: study.config.explain.model_dump(include={"top_rois", "tokens", "agreement"}),
-    jobs=lambda plan: plan.n_checked,
-)
 def stability(job: Job) -> None:
     """Write the agreement of a run's maps over folds and seeds."""
     from bolt.explain.trust.stability import write_stability
