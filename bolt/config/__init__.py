@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, model_validator
 
 from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, PaperDataset, Published, Range, Simulate
 from bolt.config.experiments import EXPLAINING, Complexity, Experiment, InPaper, OneAtlas, Quick, Row, Spectra, Sweep
@@ -226,28 +226,6 @@ class Config(Keys):
         return self
 
 
-class AbideMegabytes(Keys):
-    """Average size of a file of ABIDE-I."""
-
-    series: NonNegativeFloat
-    images: NonNegativeFloat
-
-
-class MegabytesPerScan(Keys):
-    """What a finished run keeps of a scan."""
-
-    raw: NonNegativeFloat = Field(description="transforms, masks, references, pictures of a raw scan")
-    series: NonNegativeFloat = Field(description="per atlas: series, and their share of the cache")
-
-
-class Costs(Keys):
-    """Sizes on which estimates are based: `config/costs.yaml`."""
-
-    abide_megabytes: AbideMegabytes
-    hcp_megabytes_per_volume: NonNegativeFloat
-    megabytes_per_scan: MegabytesPerScan
-
-
 KINDS: dict[str, tuple[str, type[Keys]]] = {
     "dataset": ("datasets", Dataset),
     "model": ("models", Model),
@@ -261,12 +239,6 @@ KINDS: dict[str, tuple[str, type[Keys]]] = {
 def load_config(path: str | Path) -> Config:
     """Read and check the main configuration file."""
     return parse(Config, read_yaml(path), path)
-
-
-def load_costs() -> Costs:
-    """Read and check `config/costs.yaml`."""
-    path = ROOT / "config/costs.yaml"
-    return parse(Costs, read_yaml(path), path)
 
 
 def load_dataset(name: str) -> Dataset:
@@ -325,8 +297,7 @@ def _read(kind: str, name: str, path: Path) -> Keys:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of all configuration files, which `make schemas` writes to `config/schemas/`."""
-    kinds: dict[str, type[Keys]] = {kind: keys for kind, (_, keys) in KINDS.items()}
-    kinds = {"config": Config, "costs": Costs, **kinds}
+    kinds: dict[str, type[Keys]] = {"config": Config} | {kind: keys for kind, (_, keys) in KINDS.items()}
     return {kind: keys.model_json_schema() for kind, keys in kinds.items()}
 
 
