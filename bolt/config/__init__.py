@@ -16,13 +16,13 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, PaperDataset, Published, Range, Simulate
 from bolt.config.experiments import EXPLAINING, Complexity, Experiment, InPaper, OneAtlas, Quick, Row, Spectra, Sweep
-from bolt.config.keys import Keys, Seed, nearest, parse
+from bolt.config.keys import DIFFERENT, Keys, Names, Seed, nearest, parse
 from bolt.config.models import FoldSettings, Model, Search, Space, Span, Training
 from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Quality, Registration
 from bolt.io.bids import atlas_name
@@ -164,9 +164,9 @@ class Config(Keys):
     """One run of the workflow."""
 
     dataset: str
-    atlases: list[str] = ["schaefer400", "aal116"]
-    models: list[str] = ["bolt"]
-    seeds: list[Seed] = [0]
+    atlases: Names = ["schaefer400", "aal116"]
+    models: Names = ["bolt"]
+    seeds: Annotated[list[Seed], Field(min_length=1), DIFFERENT] = [0]
     experiments: list[str] = Field(
         [
             *("ablation", "window_size", "landmarks", "comparison", "complexity", "task_timing", "brain_maps"),
@@ -213,14 +213,6 @@ class Config(Keys):
         """Return the folds that a scheme of the search needs for a model of this name."""
         folds = sorted(self.folds.of(model))
         return folds if scheme == "per-fold" else folds[:1]
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Config:
-        for name in ("atlases", "models", "seeds"):
-            values = getattr(self, name)
-            if not values or len(set(values)) != len(values):
-                raise ValueError(f"'{name}' must be a list of different entries, at least one")
-        return self
 
 
 KINDS: dict[str, tuple[str, type[Keys]]] = {

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from bolt.config.keys import Keys, Seed
+from bolt.config.keys import DIFFERENT, Keys, Seed
 from bolt.io.names import Name
 from bolt.io.people import is_missing, plain_number
 
@@ -122,7 +122,7 @@ class Dataset(Keys):
     label: str | None = Field(
         description="column of participants.tsv (or of the table of series) to predict; null: nothing, series alone"
     )
-    classes: Annotated[list[str], Field(min_length=2)] | None = Field(
+    classes: Annotated[list[str], Field(min_length=2), DIFFERENT] | None = Field(
         None, description="values of the label; the last is the positive class; null: the label is a number"
     )
     subjects_table: Path | None = Field(None, description="default: participants.tsv in `bids`, if set, else in `path`")
@@ -219,8 +219,6 @@ class Dataset(Keys):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Dataset:
-        if self.classes and len(set(self.classes)) != len(self.classes):
-            raise ValueError("'classes' has duplicate entries")
         if self.red is not None and (self.classes is None or len(self.classes) != 2 or self.red not in self.classes):
             raise ValueError(f"'red' must be one of two classes, not '{self.red}'")
         if self.institutions and self.site is None:

@@ -26,7 +26,7 @@ from tests.stages import stage
         (Space, {"name": "x", "hyper": {"bolt": {"window": {"lw": 1, "high": 2}}}}, r"'hyper.bolt.window.lw'.*'low'"),
         (Config, {}, "key 'dataset' is missing"),
         (Config, {"dataset": "x", "folds": {"outer": "many"}}, r"'folds\.outer'.*found 'many'"),
-        (Config, {"dataset": "x", "models": ["bolt", "bolt"]}, "'models' must be a list of different entries"),
+        (Config, {"dataset": "x", "models": ["bolt", "bolt"]}, "'models': .*has duplicate entries"),
         (Config, {"dataset": "x", "seeds": [-1]}, "seeds"),
     ],
 )
