@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from bolt.config.keys import DIFFERENT, Keys, Seed
+from bolt.config.keys import Keys, Seed, different
 from bolt.io.names import Name
 from bolt.io.people import is_missing, plain_number
 
@@ -122,7 +122,7 @@ class Dataset(Keys):
     label: str | None = Field(
         description="column of participants.tsv (or of the table of series) to predict; null: nothing, series alone"
     )
-    classes: Annotated[list[str], Field(min_length=2), DIFFERENT] | None = Field(
+    classes: Annotated[list[str], Field(min_length=2)] | None = Field(
         None, description="values of the label; the last is the positive class; null: the label is a number"
     )
     subjects_table: Path | None = Field(None, description="default: participants.tsv in `bids`, if set, else in `path`")
@@ -215,7 +215,7 @@ class Dataset(Keys):
         for name in classes or ():
             if is_missing(name):
                 raise ValueError(f"'{name}' counts as a missing value in tables, so it cannot be a class")
-        return classes and [plain_number(name) for name in classes]
+        return classes and different([plain_number(name) for name in classes])
 
     @model_validator(mode="after")
     def _fits_together(self) -> Dataset:

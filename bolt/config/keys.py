@@ -12,14 +12,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from bolt.io.errors import ConfigError, without_credentials
 
 
-def _different(values: list[Any]) -> list[Any]:
+def different(values: list[Any]) -> list[Any]:
+    """Return a list; refuse one in which an entry is there twice."""
     if len(set(values)) < len(values):
         raise ValueError("has duplicate entries")
     return values
 
 
-DIFFERENT = AfterValidator(_different)
-"""Of a list: no entry is there twice."""
+DIFFERENT = AfterValidator(different)
 Names = Annotated[list[str], Field(min_length=1), DIFFERENT]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """Of random numbers: what NumPy and torch take."""
