@@ -30,7 +30,7 @@ from bolt.atlases.description import atlas_folder, describe_atlas, find_image
 from bolt.atlases.image import load_atlas
 from bolt.config import load_denoise
 from bolt.io.files import atomic
-from bolt.io.streams import VolumeWriter
+from bolt.io.streams import volume_writer
 from bolt.series.parcellate import parcellate
 
 SHAPE = (91, 109, 91)
@@ -66,9 +66,9 @@ def image(folder: Path, case: str) -> Path:
     path = folder / f"sub-{dtype}{n}_space-MNI152NLin6Asym_bold.nii.gz"
     if not path.is_file():
         print(f"simulating {path}", file=sys.stderr)
-        with VolumeWriter(path, AFFINE, SHAPE, 0.72, dtype) as writer:
+        with volume_writer(path, AFFINE, SHAPE, 0.72, dtype, code=4) as append:
             for volume in volumes(int(n)):
-                writer.append(volume)
+                append(volume)
     return path
 
 

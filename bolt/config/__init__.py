@@ -4,30 +4,27 @@
 files in `config/datasets`, `config/models`, `config/experiments`, `config/denoise`, `config/registration`
 and `config/search`, which hold the keys of the classes below. Defaults are the paper's. An unknown
 key is an error that names the nearest known one.
+
+A user's own files are found by name, too: ``dataset: my_study`` is looked up in the folder of the configuration and in
+the folder above it, each arranged as the shipped `config/` is (``datasets/my_study.yaml``), or has ``atlases/<name>``.
 """
 
 from __future__ import annotations
 
+import copy
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, model_validator
 
 from bolt.config.datasets import Abide, Bucket, Dataset, Hcp, PaperDataset, Published, Range, Simulate
 from bolt.config.experiments import EXPLAINING, Complexity, Experiment, InPaper, OneAtlas, Quick, Row, Spectra, Sweep
-from bolt.config.keys import Keys, Seed, nearest, parse
+from bolt.config.keys import DIFFERENT, Keys, Names, Seed, nearest, parse
 from bolt.config.models import FoldSettings, Model, Search, Space, Span, Training
-from bolt.config.preprocessing import (
-    AROMA,
-    STRATEGY_PARAMETERS,
-    Denoise,
-    Parcellate,
-    Preprocess,
-    Quality,
-    Registration,
-)
+from bolt.config.preprocessing import AROMA, STRATEGY_PARAMETERS, Denoise, Parcellate, Preprocess, Quality, Registration
 from bolt.io.bids import atlas_name
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml
@@ -170,9 +167,9 @@ class Config(Keys):
     """One run of the workflow."""
 
     dataset: str
-    atlases: list[str] = ["schaefer400", "aal116"]
-    models: list[str] = ["bolt"]
-    seeds: list[Seed] = [0]
+    atlases: Names = ["schaefer400", "aal116"]
+    models: Names = ["bolt"]
+    seeds: Annotated[list[Seed], Field(min_length=1), DIFFERENT] = [0]
     experiments: list[str] = Field(
         [
             *("ablation", "window_size", "landmarks", "comparison", "complexity", "task_timing", "brain_maps"),
@@ -220,36 +217,6 @@ class Config(Keys):
         folds = sorted(self.folds.of(model))
         return folds if scheme == "per-fold" else folds[:1]
 
-    @model_validator(mode="after")
-    def _not_empty(self) -> Config:
-        for name in ("atlases", "models", "seeds"):
-            values = getattr(self, name)
-            if not values or len(set(values)) != len(values):
-                raise ValueError(f"'{name}' must be a list of different entries, at least one")
-        return self
-
-
-class AbideMegabytes(Keys):
-    """Average size of a file of ABIDE-I."""
-
-    series: NonNegativeFloat
-    images: NonNegativeFloat
-
-
-class MegabytesPerScan(Keys):
-    """What a finished run keeps of a scan."""
-
-    raw: NonNegativeFloat = Field(description="transforms, masks, references, pictures of a raw scan")
-    series: NonNegativeFloat = Field(description="per atlas: series, and their share of the cache")
-
-
-class Costs(Keys):
-    """Sizes on which estimates are based: `config/costs.yaml`."""
-
-    abide_megabytes: AbideMegabytes
-    hcp_megabytes_per_volume: NonNegativeFloat
-    megabytes_per_scan: MegabytesPerScan
-
 
 KINDS: dict[str, tuple[str, type[Keys]]] = {
     "dataset": ("datasets", Dataset),
@@ -261,15 +228,23 @@ KINDS: dict[str, tuple[str, type[Keys]]] = {
 }
 
 
+ATLAS = "atlas"
+NAMED: dict[str, str] = {
+    "dataset": "dataset",
+    "atlases": ATLAS,
+    "models": "model",
+    "experiments": "experiment",
+    "denoise": "denoising",
+    "preprocess.registration": "registration",
+    "search.space": "search",
+    "search.models": "model",
+}
+"""Keys of a configuration that name files, and the kind of these files."""
+
+
 def load_config(path: str | Path) -> Config:
     """Read and check the main configuration file."""
     return parse(Config, read_yaml(path), path)
-
-
-def load_costs() -> Costs:
-    """Read and check `config/costs.yaml`."""
-    path = ROOT / "config/costs.yaml"
-    return parse(Costs, read_yaml(path), path)
 
 
 def load_dataset(name: str) -> Dataset:
@@ -326,10 +301,71 @@ def _read(kind: str, name: str, path: Path) -> Keys:
     return parse(KINDS[kind][1], {"name": path.stem, **read_yaml(path)}, path)
 
 
+def with_own_files(raw: dict[str, Any], configfiles: Sequence[str | Path]) -> tuple[dict[str, Any], list[str]]:
+    """Replace the names of a user's own files by their paths.
+
+    Parameters
+    ----------
+    raw : dict
+        The merged configuration.
+    configfiles : sequence of path
+        The files that it was merged from; a later one has precedence.
+
+    Returns
+    -------
+    raw : dict
+        A copy. Names that are not found stay names: those of shipped files. Paths are relative to the working folder if
+        they are in it.
+    notes : list of str
+        One line for each of the user's files that has the name of a shipped one.
+    """
+    raw = copy.deepcopy(raw)
+    files = [Path(os.path.abspath(file)) for file in reversed(configfiles)]  # without `..`
+    folders = list(dict.fromkeys(folder for file in files for folder in file.parents[:2]))
+    notes: list[str] = []
+
+    def place(key: str, name: Any) -> Any:
+        # else a path, or a mistake, which parsing reports
+        is_name = isinstance(name, str) and Path(name).name == name and not name.endswith((".yaml", ".yml"))
+        if not is_name:
+            return name
+        kind, shipped = NAMED[key], _shipped_file(NAMED[key], name)
+        found = (own for own in (_place_of(kind, name, folder) for folder in folders) if os.path.isfile(own))
+        own = next((own for own in found if not (shipped and own.samefile(shipped))), None)
+        if own is None:
+            return name
+        if shipped:
+            notes.append(f"Note: '{key}: {name}' is your own {own}, not the file of this name that comes with BolT.")
+        path, here = own.parent if kind == ATLAS else own, Path.cwd()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+    for key in NAMED:
+        *above, last = key.split(".")
+        holder = raw
+        for part in above:
+            holder = holder.get(part) if isinstance(holder, dict) else None  # type: ignore[assignment]
+        if isinstance(holder, dict) and last in holder:
+            names = holder[last]
+            holder[last] = [place(key, name) for name in names] if isinstance(names, list) else place(key, names)
+    return raw, notes
+
+
+def _shipped_file(kind: str, name: str) -> Path | None:
+    """Find the file of this name that comes with BolT; of an atlas in several sizes, that of the family."""
+    place = _place_of(kind, name, ROOT if kind == ATLAS else ROOT / "config")
+    if place.is_file() or kind != ATLAS:
+        return place if place.is_file() else None
+    families = ROOT.glob("atlases/*/atlas.yaml")
+    return next((family for family in families if name in read_yaml(family).get("members", {})), None)
+
+
+def _place_of(kind: str, name: str, folder: Path) -> Path:
+    return folder / "atlases" / name / "atlas.yaml" if kind == ATLAS else folder / KINDS[kind][0] / f"{name}.yaml"
+
+
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of all configuration files, which `make schemas` writes to `config/schemas/`."""
-    kinds: dict[str, type[Keys]] = {kind: keys for kind, (_, keys) in KINDS.items()}
-    kinds = {"config": Config, "costs": Costs, **kinds}
+    kinds: dict[str, type[Keys]] = {"config": Config} | {kind: keys for kind, (_, keys) in KINDS.items()}
     return {kind: keys.model_json_schema() for kind, keys in kinds.items()}
 
 

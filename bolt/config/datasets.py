@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from bolt.config.keys import Keys, Seed
+from bolt.config.keys import Keys, Seed, different
 from bolt.io.names import Name
 from bolt.io.people import is_missing, plain_number
 
@@ -215,12 +215,10 @@ class Dataset(Keys):
         for name in classes or ():
             if is_missing(name):
                 raise ValueError(f"'{name}' counts as a missing value in tables, so it cannot be a class")
-        return classes and [plain_number(name) for name in classes]
+        return classes and different([plain_number(name) for name in classes])
 
     @model_validator(mode="after")
     def _fits_together(self) -> Dataset:
-        if self.classes and len(set(self.classes)) != len(self.classes):
-            raise ValueError("'classes' has duplicate entries")
         if self.red is not None and (self.classes is None or len(self.classes) != 2 or self.red not in self.classes):
             raise ValueError(f"'red' must be one of two classes, not '{self.red}'")
         if self.institutions and self.site is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from bolt.config.datasets import PaperDataset
-from bolt.config.keys import Keys
+from bolt.config.keys import DIFFERENT, Keys
 from bolt.config.models import Fidelity
 from bolt.io.names import Name
 
@@ -120,20 +120,16 @@ class Sweep(Keys):
 class Complexity(Keys):
     """Measurement of operations, time and memory."""
 
-    lengths: list[Length] = Field([75, 150, 300, 600, 1200], min_length=2, description="volumes of the scans")
+    lengths: Annotated[list[Length], Field(min_length=2), DIFFERENT] = Field(
+        [75, 150, 300, 600, 1200], description="volumes of the scans"
+    )
     repeats: int = Field(3, ge=1, description="timed passes, of which the fastest counts")
     tr: float = Field(0.72, gt=0, description="seconds, for models whose window is in seconds")
 
     def up_to(self, quick: Quick | None) -> list[int]:
-        """Return the different lengths; for a quick look only the short ones, but two at least to fit an exponent."""
-        lengths = sorted(set(self.lengths))
+        """Return the lengths, sorted; for a quick look only the short ones, but two at least to fit an exponent."""
+        lengths = sorted(self.lengths)
         return lengths if quick is None else [n for n in lengths if n <= max(quick.max_length, lengths[1])]
-
-    @model_validator(mode="after")
-    def _differ(self) -> Complexity:
-        if len(set(self.lengths)) < 2:
-            raise ValueError("'lengths' needs at least two different numbers")
-        return self
 
 
 class Spectra(Keys):

@@ -7,10 +7,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bolt.io.errors import ConfigError, without_credentials
 
+
+def different(values: list[Any]) -> list[Any]:
+    """Return a list; refuse one in which an entry is there twice."""
+    if len(set(values)) < len(values):
+        raise ValueError("has duplicate entries")
+    return values
+
+
+DIFFERENT = AfterValidator(different)
+Names = Annotated[list[str], Field(min_length=1), DIFFERENT]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """Of random numbers: what NumPy and torch take."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, WithJsonSchema, field_validator, model_validator
 
 from bolt.config.datasets import Dataset
-from bolt.config.keys import Keys, Seed, parse
+from bolt.config.keys import DIFFERENT, Keys, Seed, parse
 from bolt.io.errors import ConfigError
 from bolt.io.names import Name
 
@@ -150,10 +150,12 @@ class Model(Keys):
         "scan", description="connectivity models: computed over whole training scans, or over a random crop"
     )
     train_share: float = Field(1.0, gt=0, le=1, description="share of the training subjects that is used")
-    covariates: list[str] = Field([], description="columns of the scan table as additional inputs: age, sex, site, …")
+    covariates: Annotated[list[str], DIFFERENT] = Field(
+        [], description="columns of the scan table as additional inputs: age, sex, site, …"
+    )
     fisher_z: bool = Field(False, description="connectivity models: Fisher z of the correlations")
     harmonise: Literal["combat", "means"] | None = Field(None, description="connectivity models: remove site effects")
-    preserve: list[str] = Field(
+    preserve: Annotated[list[str], DIFFERENT] = Field(
         [], description="combat: columns of the scan table whose linear effects are kept: age, sex, …"
     )
     unseen_site: Literal["refuse", "pooled"] = Field(
@@ -180,14 +182,11 @@ class Model(Keys):
         return [load_model(one) if isinstance(one, str) else one for one in given] if given else members
 
     @model_validator(mode="after")
-    def _known_keys_and_different_columns(self) -> Model:
+    def _known_keys(self) -> Model:
         for fold in self.by_fold:
             self.for_fold(fold)
         for dataset in self.by_dataset:
             self._on(dataset)
-        for key in ("covariates", "preserve"):
-            if len(set(getattr(self, key))) != len(getattr(self, key)):
-                raise ValueError(f"'{key}' has duplicate entries")
         return self
 
     @property
@@ -223,12 +222,15 @@ class Model(Keys):
 
     def _on(self, dataset: str) -> Model:
         """Return the model with its settings for a dataset of this name."""
-        if dataset not in self.by_dataset:
-            return self.model_copy(update={"by_dataset": {}}) if self.by_dataset else self
-        update: dict[str, Any] = {"by_dataset": {}}
-        if changes := self.by_dataset[dataset].training:
-            keys = {**self.training.model_dump(), **changes}
-            update["training"] = parse(Training, keys, f"by_dataset.{dataset}.training")
+        if not self.by_dataset:
+            return self
+        settings = self.by_dataset.get(dataset, DatasetSettings())
+        return self._changed(f"by_dataset.{dataset}.training", settings.training, by_dataset={})
+
+    def _changed(self, where: str, training: dict[str, Any], **update: Any) -> Model:
+        """Return a copy; a model without training would seem to have been given epochs, so no keys change nothing."""
+        if training:
+            update["training"] = parse(Training, {**self.training.model_dump(), **training}, where)
         return self.model_copy(update=update)
 
     def for_fold(self, fold: int) -> Model:
@@ -248,11 +250,8 @@ class Model(Keys):
                 hint=f"Run only folds {', '.join(map(str, sorted(self.by_fold)))}, or search the others too",
             )
         settings = self.by_fold[fold]
-        update: dict[str, Any] = {"hyper": {**self.hyper, **settings.hyper}, "by_fold": {}}
-        if settings.training:  # otherwise a model without training would seem to have been given epochs
-            keys = {**self.training.model_dump(), **settings.training}
-            update["training"] = parse(Training, keys, f"by_fold.{fold}.training")
-        return self.model_copy(update=update)
+        hyper = {**self.hyper, **settings.hyper}
+        return self._changed(f"by_fold.{fold}.training", settings.training, hyper=hyper, by_fold={})
 
     @property
     def run_name(self) -> str:

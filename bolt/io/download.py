@@ -28,6 +28,8 @@ CHUNK = 1 << 20
 BUSY = {408, 425, 429, 500, 502, 503, 504}
 """Status codes that are worth another try; all others are final."""
 LONGEST_PAUSE = 60.0
+TIMEOUT = 60.0
+"""Seconds without data after which a connection counts as broken."""
 HEADERS = {"User-Agent": f"bolt-fmri/{__version__}", "Accept-Encoding": "identity"}
 REFUSED = {403: "the server refuses it, or does not have it", 404: "the server does not have it"}
 PAGE_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<error")
@@ -44,7 +46,6 @@ def fetch(
     sha256: str | Collection[str] = (),
     tries: int = 6,
     pause: float = 2.0,
-    timeout: float = 60.0,
     bucket: Any = None,
 ) -> Path:
     """Fetch one file, unless `verify` accepts the one that is there already.
@@ -64,8 +65,6 @@ def fetch(
     pause : float
         Seconds before the second try; doubled for each further one, ± 50 % at random: about a minute in all with the
         defaults.
-    timeout : float
-        Seconds without data after which a connection counts as broken.
     bucket : bolt.config.Bucket, optional
         S3 bucket that holds the object.
 
@@ -96,7 +95,7 @@ def fetch(
 
             s3.download(bucket, address, part, size=size, tries=tries)
         elif is_remote(address):
-            _download(address, part, destination.name, size=size, tries=tries, pause=pause, timeout=timeout)
+            _download(address, part, destination.name, size=size, tries=tries, pause=pause)
         else:
             source = local_path(address)
             if not source.is_file():
@@ -114,9 +113,7 @@ def fetch(
     return destination
 
 
-def _download(
-    address: str, path: Path, name: str, *, size: int | None, tries: int, pause: float, timeout: float
-) -> None:
+def _download(address: str, path: Path, name: str, *, size: int | None, tries: int, pause: float) -> None:
     """Download `address` to `path`, as a file that will be called `name`."""
     problem, place = "", path.with_name(name)
     for number in range(tries):
@@ -125,7 +122,7 @@ def _download(
             log.info("%s: %s; next try in %.1f s", address, problem, wait)
             time.sleep(wait)
         try:
-            with requests.get(address, headers=HEADERS, stream=True, timeout=timeout) as response:
+            with requests.get(address, headers=HEADERS, stream=True, timeout=TIMEOUT) as response:
                 if response.ok:
                     total = int(response.headers.get("Content-Length", size or 0))
                     if size is not None and total != size:

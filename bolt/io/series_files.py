@@ -89,14 +89,29 @@ def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
         series, names = read_ptseries(path)
     else:
         series, names = _read_text_table(path)
+    return checked_series(series, path), names
+
+
+def checked_series(series: np.ndarray, where: str | Path) -> np.ndarray:
+    """Return (T, R) series as float32; refuse other shapes and types, holes, and series of which none varies.
+
+    Parameters
+    ----------
+    series : array
+    where : str or Path
+        The file or scan that errors name.
+
+    Raises
+    ------
+    DataError
+    """
     if series.dtype.kind not in "iuf":
-        raise DataError(f"contains {series.dtype}, not numbers", where=path, hint="Save real numbers, time × ROIs")
+        raise DataError(f"contains {series.dtype}, not numbers", where=where, hint="Save real numbers, time × ROIs")
     if series.ndim != 2 or series.shape[1] < 1:
-        raise DataError(f"shape {series.shape}, not (time, ROIs)", where=path, hint="Save a 2D array")
+        raise DataError(f"shape {series.shape}, not (time, ROIs)", where=where, hint="Give a 2D array, (time, ROIs)")
     if len(series) < 2:
-        raise DataError(
-            f"{len(series)} time points", where=path, hint="See the status.json beside it, or save (time, ROIs)"
-        )
+        hint = "Give (time, ROIs); see the status.json beside the series if BolT made them"
+        raise DataError(f"{len(series)} time points", where=where, hint=hint)
     with np.errstate(over="ignore"):
         series = series.astype(np.float32)  # a value beyond its range becomes infinite, and is refused below
     not_finite = ~np.isfinite(series) & ~np.isnan(series).all(axis=0)
@@ -104,12 +119,12 @@ def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
         row, column = np.argwhere(not_finite)[0]
         raise DataError(
             f"{series[row, column]} in row {row}, column {column} (counted from 0)",
-            where=path,
+            where=where,
             hint="Only whole columns may be NaN (uncovered ROIs)",
         )
     if (is_constant(series) | np.isnan(series[0])).all():
-        raise DataError("no ROI varies: all are constant or NaN", where=path, hint=BOLD)
-    return series, names
+        raise DataError("no ROI varies: all are constant or NaN", where=where, hint=BOLD)
+    return series
 
 
 def series_suffix(path: Path) -> str:
@@ -213,7 +228,7 @@ def order_by_name(
     if list(columns) == list(names):
         return series
     position = {name: column for column, name in enumerate(columns)}
-    if len(position) == len(columns) and set(position) == set(names):
+    if len(position) == len(columns) == series.shape[1] and set(position) == set(names):
         return series[:, [position[name] for name in names]]
     same_number = len(columns) == len(names)
     misplaced = same_number and any(position.get(name, place) != place for place, name in enumerate(names))
@@ -236,17 +251,7 @@ def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarr
         cells = file.readline().split("," if path.suffix == ".csv" else None)
     if not all(re.fullmatch(r"#\d+", cell.strip()) for cell in cells):
         return series
-    named = [int(cell.strip()[1:]) for cell in cells]
-    if len(named) != series.shape[1] or sorted(named) != sorted(values):
-        differing = sorted(set(named) ^ set(values))
-        raise DataError(
-            f"its first line names {len(named)} ROIs for {series.shape[1]} columns, but the atlas has {len(values)} "
-            f"ROIs (only in one of them: {', '.join(map(str, differing[:5])) or 'none'})",
-            where=path,
-            hint="Set the atlas that the series were made with",
-        )
-    position = {value: column for column, value in enumerate(named)}
-    return series[:, [position[value] for value in values]]
+    return order_by_name(series, [cell.strip() for cell in cells], [f"#{value}" for value in values], path, strict=True)
 
 
 def _read_npy(path: Path) -> np.ndarray:

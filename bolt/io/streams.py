@@ -6,9 +6,8 @@ import gzip
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, TypeVar, cast
 
 import nibabel as nib
@@ -113,7 +112,16 @@ def in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> 
             yield waiting.popleft().result()
 
 
-class VolumeWriter:
+@contextmanager
+def volume_writer(
+    path: str | Path,
+    affine: np.ndarray,
+    shape: tuple[int, int, int],
+    tr: float,
+    dtype: str = "float32",
+    *,
+    code: int,
+) -> Iterator[Callable[[np.ndarray], None]]:
     """Write a 4D ``.nii.gz`` volume by volume; the file appears under its name once it is complete.
 
     The header is a gzip member of its own, stored uncompressed: its length never changes, so the number of volumes is
@@ -131,70 +139,42 @@ class VolumeWriter:
     code : int
         NIfTI's coordinate system: 1 the scanner's, 4 MNI.
 
-    Examples
-    --------
-    >>> with VolumeWriter(path, affine, (91, 109, 91), tr=2.0, code=4) as writer:  # doctest: +SKIP
-    ...     writer.append(volume)
+    Yields
+    ------
+    function
+        Appends an (X, Y, Z) volume.
     """
+    kind, n_volumes = np.dtype(dtype).newbyteorder("<"), 0
+    header = nib.Nifti1Header(endianness="<")
+    header.set_data_dtype(kind)
 
-    def __init__(
-        self,
-        path: str | Path,
-        affine: np.ndarray,
-        shape: tuple[int, int, int],
-        tr: float,
-        dtype: str = "float32",
-        *,
-        code: int,
-    ) -> None:
-        if not str(path).endswith(".nii.gz"):
-            raise ValueError(f"{path}: VolumeWriter writes .nii.gz")
-        self.path, self.affine, self.shape, self.tr = Path(path), np.asarray(affine), tuple(shape), tr
-        self.code = code
-        self.dtype = np.dtype(dtype).newbyteorder("<")
-        self.n_volumes = 0
-
-    def __enter__(self) -> VolumeWriter:
-        self._stack = ExitStack()
-        temporary = self._stack.enter_context(atomic(self.path))
-        self._file = self._stack.enter_context(temporary.open("wb"))
-        self._file.write(self._header())
-        self._gzip = igzip.IGzipFile("", "wb", compresslevel=1, fileobj=self._file, mtime=0)
-        return self
-
-    def append(self, volume: np.ndarray) -> None:
-        """Add an (X, Y, Z) volume."""
-        if volume.shape != self.shape:
-            raise ValueError(f"{self.path}: volume {self.n_volumes} has shape {volume.shape}, not {self.shape}")
-        if self.dtype.kind in "iu":
-            volume = np.rint(volume)
-            limits = np.iinfo(self.dtype)
-            if volume.min() < limits.min or volume.max() > limits.max:
-                raise ValueError(f"{self.path}: volume {self.n_volumes} exceeds the range of {self.dtype}")
-        self._gzip.write(volume.astype(self.dtype).tobytes(order="F"))
-        self.n_volumes += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._stack.pop_all() as stack:
-            if kind is not None:
-                stack.__exit__(kind, error, trace)  # removes the temporary file
-                return
-            if not self.n_volumes:
-                raise ValueError(f"{self.path}: no volume was appended")
-            self._gzip.close()
-            self._file.seek(0)
-            self._file.write(self._header())
-
-    def _header(self) -> bytes:
-        header = nib.Nifti1Header(endianness="<")
-        header.set_data_dtype(self.dtype)
-        header.set_data_shape((*self.shape, max(self.n_volumes, 1)))
-        header.set_zooms((*nib.affines.voxel_sizes(self.affine), self.tr))
+    def header_bytes() -> bytes:
+        header.set_data_shape((*shape, max(n_volumes, 1)))
+        header.set_zooms((*nib.affines.voxel_sizes(affine), tr))
         header.set_xyzt_units("mm", "sec")
-        header.set_sform(self.affine, self.code)
-        header.set_qform(self.affine, self.code)
+        header.set_sform(affine, code)
+        header.set_qform(affine, code)
         header["vox_offset"], header["magic"] = 352, b"n+1"
         header["scl_slope"], header["scl_inter"] = 1, 0
         return gzip.compress(header.binaryblock + bytes(4), compresslevel=0, mtime=0)
+
+    def append(volume: np.ndarray) -> None:
+        nonlocal n_volumes
+        if volume.shape != tuple(shape):
+            raise ValueError(f"{path}: volume {n_volumes} has shape {volume.shape}, not {shape}")
+        if kind.kind in "iu":
+            volume = np.rint(volume)
+            limits = np.iinfo(kind)
+            if volume.min() < limits.min or volume.max() > limits.max:
+                raise ValueError(f"{path}: volume {n_volumes} exceeds the range of {kind}")
+        packed.write(volume.astype(kind).tobytes(order="F"))
+        n_volumes += 1
+
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        file.write(header_bytes())
+        with igzip.IGzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed:
+            yield append
+        if not n_volumes:
+            raise ValueError(f"{path}: no volume was appended")
+        file.seek(0)
+        file.write(header_bytes())

@@ -38,15 +38,7 @@ from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.registry import check_model, combines, default_of, fitted_at_once, has_epochs, inputs_of, settings_of
 from bolt.models.suitability import check_covariates, shortest_scan
 from bolt.series.cache import seal, with_offsets, write_array
-from bolt.share.scans import (
-    SeriesInMemory,
-    as_series,
-    labels_of,
-    one_per_scan,
-    require_plain,
-    roi_table,
-    scan_table,
-)
+from bolt.share.scans import SeriesInMemory, as_series, labels_of, one_per_scan, require_plain, roi_table, scan_table
 from bolt.training import training_modules
 from bolt.training.ensembles import Member, load_member, predict_each
 from bolt.training.outputs import Training

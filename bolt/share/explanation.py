@@ -9,14 +9,12 @@ the volumes next to the landmarks carry the same information.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from bolt.config import Model, nearest
 from bolt.io.errors import ConfigError
@@ -90,9 +88,7 @@ def explain(model: Any, x: Any, target: Any = None, *, n_landmarks: int = 5) -> 
     DataError
         The series cannot be used.
     """
-    if hasattr(model, "predict_proba"):
-        check_is_fitted(model, "members_")
-    else:
+    if not hasattr(model, "predict_proba"):
         raise ConfigError("contributions are defined for classes", hint="Use importance(x) of a regressor")
     if isinstance(n_landmarks, bool) or not isinstance(n_landmarks, Integral) or n_landmarks < 1:
         raise ConfigError(f"n_landmarks is {n_landmarks!r}", hint="Give 1 or more, such as 5")
@@ -100,16 +96,7 @@ def explain(model: Any, x: Any, target: Any = None, *, n_landmarks: int = 5) -> 
 
 
 def explain_scan(estimator: Any, scan: SeriesInMemory, target: Any, n_landmarks: int) -> Explanation:
-    """Explain a class, by default (None) the predicted one, for the only scan of a cache by a classifier's models."""
-    position = cast(int, position_of(estimator, scan, target))
-    explained = explain_models(explained_models(estimator), scan.series(0), position, n_landmarks)
-    return replace(explained, target=estimator.classes_[position])
-
-
-def explain_models(
-    models: Sequence[BolT], series: NDArray[np.floating], position: int, n_landmarks: int
-) -> Explanation:
-    """Explain a class, by its position, for a z-scored (T, R) series.
+    """Explain a class, by default (None) the predicted one, for the only scan of a cache by a classifier's models.
 
     Averages over models on the CPU, at the landmarks of the average importance; they are left in evaluation mode.
     """
@@ -122,23 +109,25 @@ def explain_models(
         warnings.filterwarnings("ignore", message="IProgress not found")  # captum imports the notebook's progress bar
         from captum.attr import IntegratedGradients
 
-    cpu = torch.device("cpu")
+    position = cast(int, position_of(estimator, scan, target))
+    models, series, cpu = explained_models(estimator), scan.series(0), torch.device("cpu")
     weights = np.mean([importance_of(model, [series], cpu, [position])[0] for model in models], axis=0)
     landmarks = top_tokens(weights, n_landmarks)
-    scan = torch.from_numpy(np.ascontiguousarray(series, np.float32))[None]
-    without = scan.clone()
+    intact = torch.from_numpy(np.ascontiguousarray(series, np.float32))[None]
+    without = intact.clone()
     without[:, landmarks.copy()] = 0
     of_models = []
     for model in models:
         model.eval()
         gradients = IntegratedGradients(lambda scans, model=model: log_odds(model(scans).logits, position))
-        parts = gradients.attribute(scan, baselines=without, n_steps=STEPS, internal_batch_size=BATCH)
+        parts = gradients.attribute(intact, baselines=without, n_steps=STEPS, internal_batch_size=BATCH)
         with torch.inference_mode():
-            logits = model(torch.cat([scan, without])).logits
+            logits = model(torch.cat([intact, without])).logits
         probabilities, odds = logits[0].double().softmax(-1).numpy(), log_odds(logits, position).tolist()
         of_models.append((probabilities, parts[0].sum(0).detach().numpy(), odds))
     probabilities, contributions, odds = (np.mean(values, axis=0) for values in zip(*of_models, strict=True))
-    return Explanation(position, probabilities, weights, landmarks, contributions, float(odds[0]), float(odds[1]))
+    explained = estimator.classes_[position]
+    return Explanation(explained, probabilities, weights, landmarks, contributions, float(odds[0]), float(odds[1]))
 
 
 def log_odds(logits: Tensor, position: int) -> Tensor:

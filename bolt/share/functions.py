@@ -279,21 +279,18 @@ def compare_with_chance(
         rows = predictions
     else:
         given = [predictions] if isinstance(predictions, str | Path) else predictions
-        files = [
-            f
-            for path in map(Path, given)
-            for f in (sorted(path.glob("fold-*/predictions.tsv")) if path.is_dir() else [path])
-        ]
+        files: list[Path] = []
+        for path in map(Path, given):
+            files += sorted(path.glob("fold-*/predictions.tsv")) if path.is_dir() else [path]
         if not files:
             raise DataError("no fold-*/predictions.tsv", where=str(predictions), hint="Give the folder of a seed")
         rows = pd.concat(map(read_predictions, files), ignore_index=True)
-    tests, trained = (rows[rows["role"] == role] for role in ("test", "train"))
-    models = ["fold", "seed"]
-    n_train = tests[models].merge(trained.groupby(models).size().rename("n_train").reset_index(), "left")["n_train"]
-    if tests.empty or n_train.isna().any():
+    trained = rows["role"] == "train"
+    tests = rows.assign(n_train=trained.groupby([rows["fold"], rows["seed"]]).transform("sum"))[rows["role"] == "test"]
+    if tests.empty or not tests["n_train"].all():
         raise DataError("a fold without training or test scans", hint="Give the rows of all roles (column 'role')")
     found = [str(column)[2:] for column in rows if str(column).startswith("p_")]
-    return compare(tests.assign(n_train=n_train.to_numpy()), list(classes or found) or None)
+    return compare(tests, list(classes or found) or None)
 
 
 def plot_importance(

@@ -214,41 +214,35 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
     DataError
         The atlas that was given lacks an ROI of the model, or cannot be read.
     """
-    values, place = pack.rois, (given or "").rstrip("/")
-    name, paths = "", Paths()
+    values, place, paths = pack.rois, (given or "").rstrip("/"), Paths()
+    name = where = pack.atlas["name"] if pack.place is None else pack.place.atlas
     known: pd.DataFrame | None = None
     if pack.place is not None:
-        name = where = pack.place.atlas
         with suppress(BoltError):  # a configuration of another version
             config = load_config(pack.place.results / "config.yaml")
             where, paths = config.atlas_places.get(name, name), config.paths
     elif pack.about:
-        name = where = pack.atlas["name"]
         known = pd.DataFrame(pack.about["rois"]).reindex(columns=list(LABEL_COLUMNS))
-    else:
-        where = ""
-        if (names := getattr(pack.estimator, "feature_names_in_", None)) is not None:
-            known = pd.DataFrame({"value": values, "name": names}).reindex(columns=list(LABEL_COLUMNS))
+    elif (names := getattr(pack.estimator, "feature_names_in_", None)) is not None:
+        known = pd.DataFrame({"value": values, "name": names}).reindex(columns=list(LABEL_COLUMNS))
     if labels is not None:
-        known = read_table(labels, text=("name", "network", "hemisphere"))
+        name, where, known = place, place, read_table(labels, text=("name", "network", "hemisphere"))
         missing = [column for column in LABEL_COLUMNS if column not in known]
         if missing:
             raise DataError(f"columns missing: {', '.join(missing)}", where=labels, hint="Add them")
-        atlas = ModelAtlas(place, place, known, paths)
     elif place:
-        atlas = ModelAtlas(atlas_name(place), place, load_labels(place, atlas_dir=paths.atlas_dir), paths)
-    else:
+        name, where, known = atlas_name(place), place, load_labels(place, atlas_dir=paths.atlas_dir)
+    elif where:
         with suppress(BoltError):  # all ROIs of the atlas, of which models may have left out some
-            known = load_labels(where, atlas_dir=paths.atlas_dir) if where else known
-        atlas = ModelAtlas(name, where, known, paths)
-    absent = sorted(set(values) - set(atlas.labels["value"])) if atlas.labels is not None else []
+            known = load_labels(where, atlas_dir=paths.atlas_dir)
+    absent = [] if known is None else sorted(set(values) - set(known["value"]))
     if absent and (place or labels is not None):
         raise DataError(
-            f"the model was trained on an ROI with the value {absent[0]}, which atlas '{atlas.name or labels}' lacks",
+            f"the model was trained on an ROI with the value {absent[0]}, which atlas '{name or labels}' lacks",
             where=model,
             hint="Give the atlas that the model was trained with, or none: ROIs are then named by their values",
         )
-    return atlas._replace(labels=None) if absent else atlas
+    return ModelAtlas(name, where, None if absent else known, paths)
 
 
 def add_atlas(scan: GivenScan, pack: Pack, atlas: ModelAtlas) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import MISSING
-from bolt.io.series_files import is_constant
+from bolt.io.series_files import checked_series
 from bolt.series.cache import SeriesCache, with_offsets, zscore
 
 GIVEN = ("site", "age", "sex", "mean_fd", "tr")
@@ -101,30 +101,12 @@ def as_series(
             values = values if values.dtype.kind in "fiu" else _as_numbers(values)
         except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of torch that has a gradient
             raise DataError(f"not an array of numbers ({error})", where=where, hint="Give (time, rois)") from None
-        if values.ndim != 2 or values.shape[1] < 1:
-            raise DataError(
-                f"shape {values.shape}, not (time, rois)", where=where, hint="Give a 2D array for each scan"
-            )
-        if len(values) < 2:
-            raise DataError(f"{len(values)} time points", where=where, hint="Give (time, rois): rows are volumes")
+        values = checked_series(values, where)
         if len(values) < shortest:
             raise DataError(
                 f"scan {i} has {len(values)} volumes, but the model needs at least {shortest}",
                 hint="Leave such scans out, or train with a shorter window",
             )
-        with np.errstate(over="ignore"):  # a value beyond float32's range becomes infinite, and is refused below
-            values = values.astype(np.float32)
-        uncovered = np.isnan(values).all(axis=0)
-        wrong = ~np.isfinite(values) & ~uncovered
-        if wrong.any():
-            row, column = np.argwhere(wrong)[0]
-            raise DataError(
-                f"{values[row, column]} at volume {row}, ROI {column} (counted from 0)",
-                where=where,
-                hint="Only whole ROIs may be NaN (not covered)",
-            )
-        if (is_constant(values) | uncovered).all():
-            raise DataError("no ROI varies", where=where, hint="Give the BOLD series of a scan")
         if series and values.shape[1] != series[0].shape[1]:
             raise DataError(
                 f"scan {i} has {values.shape[1]} ROIs, but scan 0 has {series[0].shape[1]}",

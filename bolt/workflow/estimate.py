@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bolt.config import EXPLAINING, load_costs, load_space
+from bolt.config import EXPLAINING, ROOT, load_space
 from bolt.config.layout import ModelRun, folder_of
 from bolt.datasets import source_of
 from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_text
+from bolt.io.files import read_json, read_text, read_yaml
 from bolt.io.resource_errors import free_bytes, gigabytes, require_space
 from bolt.io.volumes import check_image
 from bolt.jobs.ledger import read_benchmark
@@ -211,10 +211,10 @@ def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False)
         tried = usual if epochs is None else np.mean(epochs.choices or [epochs.low, epochs.high])
         kind = "train_features" if fitted_at_once(model.model) else "train_fold"
         seconds += n * _seconds(run, kind, len(scans)) * float(tried) / usual
-    sizes = load_costs().megabytes_per_scan
-    per_scan = sizes.raw * (4 if run.config.preprocess.keep_bold else 1)
+    sizes = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]
+    per_scan = sizes["raw"] * (4 if run.config.preprocess.keep_bold else 1)
     downloads = source_of(run.dataset).download_bytes(run.dataset, run.config) if run.dataset.downloaded else 0.0
-    megabytes = downloads / 1e6 + counts["functional"] * per_scan + len(scans) * sizes.series * counts["cache"]
+    megabytes = downloads / 1e6 + counts["functional"] * per_scan + len(scans) * sizes["series"] * counts["cache"]
     return Estimate(len(scans), sum(counts.values()), megabytes / 1000, seconds / 3600, sum(trials.values()))
 
 
@@ -279,7 +279,7 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
         return 0.0
     settings = run.config.preprocess
     image = 0.0 if settings.output == "native" else 4 * FIELD / settings.resolution**3 * STORED
-    kept = len(volumes) * load_costs().megabytes_per_scan.raw * 1e6
+    kept = len(volumes) * read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]["raw"] * 1e6
     at_once = sum(volumes) if settings.keep_bold else sum(volumes[: WAITING * jobs])
     return kept + image * at_once + WORK * min(jobs, len(volumes))
 

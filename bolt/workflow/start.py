@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from bolt.config.own_files import with_own_files
+from bolt.config import with_own_files
 from bolt.experiments.checks import check_choices, check_experiment, lacks_reference
 from bolt.io.errors import BoltError, ConfigError
 from bolt.io.files import read_yaml
@@ -51,7 +51,7 @@ def start(
     raw : dict
         The merged configuration that Snakemake read.
     configfiles : sequence of path
-        The files it was merged from: names of files beside them are the user's own (`bolt.config.own_files`).
+        The files it was merged from: names of files beside them are the user's own (`bolt.config.with_own_files`).
     checked : bool
         Whether it is known to be right, as in a job on a cluster.
     targets : collection of str

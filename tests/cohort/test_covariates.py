@@ -90,7 +90,7 @@ def test_they_are_checked_before_any_work(tmp_path, monkeypatch):
 
 
 def test_named_twice():
-    with pytest.raises(ConfigError, match="'covariates' has duplicate entries"):
+    with pytest.raises(ConfigError, match="'covariates': .*has duplicate entries"):
         parse(Model, {"name": "a", "model": "bolt", "covariates": ["age", "age"]}, "test")
 
 

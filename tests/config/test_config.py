@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, load_costs, parse
+from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, parse
 from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.models import Fidelity, told_apart
 from bolt.config.study import Study
@@ -26,7 +26,7 @@ from tests.stages import stage
         (Space, {"name": "x", "hyper": {"bolt": {"window": {"lw": 1, "high": 2}}}}, r"'hyper.bolt.window.lw'.*'low'"),
         (Config, {}, "key 'dataset' is missing"),
         (Config, {"dataset": "x", "folds": {"outer": "many"}}, r"'folds\.outer'.*found 'many'"),
-        (Config, {"dataset": "x", "models": ["bolt", "bolt"]}, "'models' must be a list of different entries"),
+        (Config, {"dataset": "x", "models": ["bolt", "bolt"]}, "'models': .*has duplicate entries"),
         (Config, {"dataset": "x", "seeds": [-1]}, "seeds"),
     ],
 )
@@ -37,20 +37,10 @@ def test_mistakes_are_named_with_their_key(kind, keys, message):
 
 @pytest.mark.parametrize("kind", configuration.KINDS)
 def test_unknown_name_lists_the_known_ones(kind):
-    load = {"dataset": configuration.load_dataset, "model": configuration.load_model}
-    load |= {"denoising": configuration.load_denoise, "registration": configuration.load_registration}
-    load |= {"experiment": configuration.load_experiment, "search": configuration.load_space}
     known = configuration.known(kind)
     assert known and all(configuration._load(kind, name).name == name for name in known)
     with pytest.raises(ConfigError, match=f"unknown {kind} 'nonesuch'. Known: .*{known[0]}"):
-        load[kind]("nonesuch")
-
-
-def test_every_shipped_configuration_is_valid():
-    for path in (ROOT / "config/config.yaml", *(ROOT / "config/examples").glob("*.yaml")):
-        config = configuration.load_config(path)
-        assert config.dataset in configuration.known("dataset"), path
-        assert set(config.models) <= set(configuration.known("model")), path
+        configuration._load(kind, "nonesuch")
 
 
 def test_shipped_configuration_mentions_every_key():
@@ -119,19 +109,15 @@ KIND_OF_FOLDER |= {"examples": "config", "config": "config"}
 
 
 def test_every_file_names_its_schema_for_editors(tmp_path):
-    for path in (ROOT / "config").rglob("*.yaml"):
+    for path in {*(ROOT / "config").rglob("*.yaml")} - {ROOT / "config/costs.yaml"}:
         name, value = path.read_text().splitlines()[0].split("=")
-        kind = "costs" if path.stem == "costs" else KIND_OF_FOLDER[path.parent.name]
+        kind = KIND_OF_FOLDER[path.parent.name]
         schema = path.parent / value
         assert name == "# yaml-language-server: $schema" and schema.is_file(), path
         assert schema.resolve() == ROOT / f"config/schemas/{kind}.json", path
         assert configuration.schema_line(kind, path) == f"# yaml-language-server: $schema={value}\n", path
     elsewhere = configuration.schema_line("config", tmp_path / "mine.yaml")
     assert elsewhere == f"# yaml-language-server: $schema={ROOT}/config/schemas/config.json\n"
-    assert (
-        load_costs().megabytes_per_scan.raw
-        == yaml.safe_load((ROOT / "config/costs.yaml").read_text())["megabytes_per_scan"]["raw"]
-    )
 
 
 def test_the_configuration_that_a_run_writes_names_its_schema(tmp_path, monkeypatch):

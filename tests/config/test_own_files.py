@@ -6,8 +6,7 @@ import pytest
 
 from bolt import config as configuration
 from bolt.atlases.description import describe_atlas
-from bolt.config import ROOT, Config, parse
-from bolt.config.own_files import with_own_files
+from bolt.config import ROOT, Config, parse, with_own_files
 from bolt.io.files import read_yaml, write_yaml
 from bolt.workflow.start import start
 from tests.snake import series_dataset

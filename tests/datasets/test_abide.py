@@ -172,7 +172,7 @@ def test_series_of_another_atlas_are_removed(tmp_path, config):
     file.parent.mkdir(parents=True)
     about = dataset({"base": str(tmp_path / "mirror")})
     for content, words in {
-        "#1\t#2\n0.5\t1.5\n2.5\t3.5\n": "its first line names 2 ROIs for 2 columns, but the atlas has 200",
+        "#1\t#2\n0.5\t1.5\n2.5\t3.5\n": "2 named ROIs do not match the 200 of the atlas",
         "0.5\t1.5\n2.5\t3.5\n": "2 ROIs, but atlas 'cc200' has 200",
         "#1\t#2\n0.5\t1.5\n2.5\n": "rows of unequal length",
     }.items():

@@ -57,7 +57,7 @@ def spoil(server, names):
         names[1]: ("download", "a web page or a server's message instead of"),
         names[2]: ("download", "the file is empty"),
         names[3]: ("download", "rows of unequal length"),
-        names[4]: ("download", "its first line names 199 ROIs"),
+        names[4]: ("download", "199 named ROIs do not match the 200"),
         names[5]: ("cache", "7 volumes are left, fewer than the 10 that a model needs"),
         names[6]: ("download", "the server refuses it, or does not have it (403"),
         names[9]: ("download", "nan in row 2, column 0"),

@@ -21,7 +21,7 @@ from bolt.io import resource_errors as disk
 from bolt.io.errors import ConfigError, DataError, MemoryShortage
 from bolt.io.files import atomic, read_json, write_table
 from bolt.io.resource_errors import disk_shortage, explain_shortages, memory_shortage
-from bolt.io.streams import VolumeWriter
+from bolt.io.streams import volume_writer
 from bolt.jobs.outcome import Outcome
 from bolt.preprocess.images import write_matrix
 from bolt.series.cache import write_array
@@ -158,8 +158,8 @@ def full(small):
 
 
 def write_volumes(folder):
-    with VolumeWriter(folder / "a.nii.gz", np.eye(4), (40, 40, 40), 2.0) as writer:
-        writer.append(np.random.default_rng(0).standard_normal((40, 40, 40)).astype(np.float32))
+    with volume_writer(folder / "a.nii.gz", np.eye(4), (40, 40, 40), 2.0, code=4) as append:
+        append(np.random.default_rng(0).standard_normal((40, 40, 40)).astype(np.float32))
 
 
 def write_weights(folder):

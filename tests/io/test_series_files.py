@@ -103,9 +103,7 @@ def variables(**values):
 BAD = [
     ("time.csv", text("volume,A\n1,2.4\n2,3.2\n3,2.1\n"), "the first column 'volume' counts the rows (1, 2, 3 …)"),
     ("clock.csv", text("s,A\n0,2.4\n2.5,3.2\n5,2.1\n"), "the first column 's' counts the rows"),
-    ("hole.tsv", text(TABLE.replace(SERIES[3, 2], np.nan).to_csv(sep="\t", index=False)), "nan in row 3, column 2"),
     ("hole in the first row.csv", text("n/a,2\n1,3\n"), "nan in row 0, column 0"),
-    ("infinite.csv", text("4,2\n3,4\ninf,5\n"), "inf in row 2, column 0"),
     ("text.csv", text("1.5,2\n3,x\n4,5\n"), "'x' in row 1, column 1 (counted from 0) is not"),
     ("typing.csv", text("1.5,O.3\n3,4\n4,5\n"), "'O.3' in row 0, column 1"),
     ("cut off.1D", text("1.5 2 4\n3 2 4\n4 5\n"), "has 2 cells, the first 3"),
@@ -119,16 +117,12 @@ BAD = [
     ("no array.npy", text("x" * 100), "not in NumPy's format"),
     ("mask.npy", array(SERIES > 0), "contains bool, not numbers"),
     ("complex.npy", array(SERIES + 1j), "complex"),
-    ("words.npy", array(np.array([["a"], ["b"]])), "not numbers"),
     ("image.npy", array(np.zeros((2, 3, 4))), "shape (2, 3, 4)"),
-    ("vector.npy", array(np.zeros(5)), "shape (5,)"),
     ("no rois.npy", array(np.zeros((5, 0))), "shape (5, 0)"),
     ("objects.npy", array(np.array([{}]), allow_pickle=True), "not a readable array"),
     ("huge.npy", claim, "not a readable array"),
     ("large.npy", array(np.full((5, 2), 1e300)), "inf in row 0, column 0"),
     ("pipe.csv", os.mkfifo, "not a regular file"),
-    ("folder.npy", lambda path: path.mkdir(), "not a regular file"),
-    ("loop.npy", lambda path: path.symlink_to(path.name), "file not found"),
     (f"{'long' * 80}.npy", lambda path: None, "file not found"),
     ("sparse.mat", variables(x=scipy.sparse.csc_matrix(SERIES)), "not an array of numbers"),
     ("two.mat", variables(x=SERIES, y=SERIES), "2 variables: x, y"),
@@ -171,10 +165,12 @@ def test_columns_follow_the_values_in_the_first_line(tmp_path):
     assert read_series(tmp_path / "a.1D").tolist() == [[3, 1, 2], [6, 4, 5]]
     (tmp_path / "b.1D").write_text("# made by hand\n3\t1\t2\n6\t4\t5\n")
     assert read_series(tmp_path / "b.1D", [10, 20, 30]).tolist() == [[3, 1, 2], [6, 4, 5]]
-    for first in ("#30\t#10\t#40", "#10\t#20", "#10\t#20\t#20"):
+    for first, values in (("#30\t#10\t#40", 3), ("#10\t#20", 3), ("#10\t#20\t#20", 3), ("#20\t#10", 2)):
         (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
-        with pytest.raises(DataError, match="a.1D: its first line names . ROIs for 3 columns, but the atlas has 3"):
-            read_series(tmp_path / "a.1D", [10, 20, 30])
+        with pytest.raises(
+            DataError, match=f"a.1D: . named ROIs do not match the {values} of the atlas: the first that"
+        ):
+            read_series(tmp_path / "a.1D", [10, 20, 30][:values])
 
 
 def test_a_row_of_column_numbers_is_a_second_header_only_of_three_columns(tmp_path):

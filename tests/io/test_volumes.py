@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bolt.io.errors import DataError
-from bolt.io.streams import VolumeWriter, ahead, iter_volumes
+from bolt.io.streams import ahead, iter_volumes, volume_writer
 from bolt.io.volumes import check_bold, check_image, space_of
 
 AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.1, -0.1, -126], [0, 0.1, 2.2, -72], [0, 0, 0, 1]])
@@ -194,9 +194,9 @@ def test_an_image_of_one_volume_or_of_five_dimensions_is_refused(tmp_path, data)
 def test_writer_round_trip(tmp_path, data, dtype):
     path, again = tmp_path / "sub-01_space-MNI152NLin6Asym_bold.nii.gz", tmp_path / "again.nii.gz"
     for made in (path, again):
-        with VolumeWriter(made, AFFINE, (7, 8, 9), tr=0.72, dtype=dtype, code=4) as writer:
+        with volume_writer(made, AFFINE, (7, 8, 9), tr=0.72, dtype=dtype, code=4) as append:
             for t in range(6):
-                writer.append(data[..., t])
+                append(data[..., t])
             assert not made.exists()
     assert path.read_bytes() == again.read_bytes()
     np.testing.assert_array_equal(ants.image_read(str(again)).numpy(), data)
@@ -212,24 +212,24 @@ def test_writer_round_trip(tmp_path, data, dtype):
 
 
 def test_an_error_while_writing_leaves_no_file(tmp_path, data):
-    with pytest.raises(RuntimeError), VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4) as writer:
-        writer.append(data[..., 0])
+    with pytest.raises(RuntimeError), volume_writer(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4) as append:
+        append(data[..., 0])
         raise RuntimeError
     with (
         pytest.raises(ValueError, match="no volume"),
-        VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4),
+        volume_writer(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4),
     ):
         pass
     assert not list(tmp_path.iterdir())
 
 
 def test_writer_refuses_wrong_shapes_and_values(tmp_path, data):
-    with VolumeWriter(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, dtype="int16", code=4) as writer:
+    with volume_writer(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, dtype="int16", code=4) as append:
         with pytest.raises(ValueError, match="shape"):
-            writer.append(data[1:, ..., 0])
+            append(data[1:, ..., 0])
         with pytest.raises(ValueError, match="range"):
-            writer.append(data[..., 0] + 40000.0)
-        writer.append(data[..., 0] + 0.4)
+            append(data[..., 0] + 40000.0)
+        append(data[..., 0] + 0.4)
     np.testing.assert_array_equal(next(iter_volumes(tmp_path / "a.nii.gz")), data[..., 0])
 
 

@@ -17,7 +17,7 @@ from bolt.explain.regions import write_regions
 from bolt.explain.weights import paint
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, write_yaml
-from bolt.io.streams import VolumeWriter
+from bolt.io.streams import volume_writer
 from bolt.series.parcellate import parcellate
 from tests.series.test_parcellate import AFFINE, SHAPE, SPACE, T, make_atlas, save
 
@@ -150,9 +150,9 @@ def test_memory_does_not_grow_with_the_scan(tmp_path, modes):
     atlas, peaks, rng = load_atlas(modes[0]), [], np.random.default_rng(0)
     for n_volumes in (20, 400):
         path = tmp_path / f"{n_volumes}_space-{SPACE}_bold.nii.gz"
-        with VolumeWriter(path, AFFINE, SHAPE, tr=2.0, code=4) as writer:
+        with volume_writer(path, AFFINE, SHAPE, tr=2.0, code=4) as append:
             for _ in range(n_volumes):
-                writer.append(rng.normal(1000, 10, SHAPE).astype(np.float32))
+                append(rng.normal(1000, 10, SHAPE).astype(np.float32))
         tracemalloc.start()
         parcellate(path, [atlas, make_atlas()], denoise=NONE, threshold=0)
         peaks.append(tracemalloc.get_traced_memory()[1])

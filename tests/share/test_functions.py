@@ -22,7 +22,8 @@ from bolt.io.errors import BoltWarning, ConfigError, DataError, LeakError
 from bolt.io.files import read_json
 from bolt.models.bolt import from_reference
 from bolt.series.cache import zscore
-from bolt.share.explanation import explain_models
+from bolt.share.explanation import explain_scan
+from bolt.share.scans import SeriesInMemory, scan_table
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import write_run
 from tests.share.test_estimators import LABELS, SERIES, small
@@ -106,8 +107,7 @@ def models():
 def test_explain_is_the_commands_explanation(models):
     model = models[0]
     explained = bolt.explain(model, 5 * SERIES[2], n_landmarks=3)
-    target = model.classes_.tolist().index(model.predict(SERIES[2:3])[0])
-    expected = explain_models([model.members_[0].model], zscore(5 * SERIES[2]), target, n_landmarks=3)
+    expected = explain_scan(model, SeriesInMemory([zscore(5 * SERIES[2])], scan_table(1)), None, n_landmarks=3)
     assert explained.target == model.predict(SERIES[2:3])[0]
     np.testing.assert_array_equal(explained.landmarks, expected.landmarks)
     np.testing.assert_allclose(explained.contributions, expected.contributions, rtol=1e-5)

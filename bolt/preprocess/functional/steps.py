@@ -11,7 +11,7 @@ import numpy as np
 
 from bolt.config import Registration
 from bolt.io.errors import BoltWarning, DataError
-from bolt.io.streams import VolumeWriter, iter_volumes
+from bolt.io.streams import iter_volumes, volume_writer
 from bolt.io.volumes import check_bold, check_image
 from bolt.preprocess import images, registration
 from bolt.preprocess.checks import MIN_VOLUMES
@@ -172,14 +172,14 @@ def resample_bold(
     names = {"mask": "mask", "reference": "boldref", "tsnr": "tsnr"} | ({} if output == "native" else {"bold": "bold"})
     paths = {key: str(folder / f"{name}.nii.gz") for key, name in names.items()}
     grid = target.affine, target.shape, info.tr
-    with VolumeWriter(paths["bold"], *grid, code=target.code) if "bold" in paths else nullcontext() as writer:
+    with volume_writer(paths["bold"], *grid, code=target.code) if "bold" in paths else nullcontext() as append:
         for t, values in enumerate(resample(volumes, info.affine, positions, points)):
             statistics.add(values[inside])
             tissues.add(values)
             if t >= unsteady:
                 total += values
-            if writer is not None:
-                writer.append(in_volume(values))
+            if append is not None:
+                append(in_volume(values))
     mean = total / len(steady)
     images.save(in_volume(inside), target.affine, paths["mask"], "uint8", code=target.code)
     step = float(np.abs(mean).max()) / REFERENCE_LEVELS
