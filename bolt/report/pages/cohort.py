@@ -6,6 +6,7 @@ Where both output spaces were computed, how similar their ROI series are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from bolt.io.series_files import kept_volumes
 from bolt.jobs.provenance import provenance_path
 from bolt.report.figures import performance
 from bolt.report.figures import series as figures
-from bolt.report.html import Block, Picture, Table, Text, figure_folder, filled, say
+from bolt.report.html import Block, Picture, Table, Text, drawn, figure_folder, filled, say
 from bolt.report.tables import readable
 from bolt.series.cache import SeriesCache, volumes_of
 
@@ -115,14 +116,14 @@ def series_section(study: Study, atlas: str) -> list[Block]:
     layout, folder = study.layout, study.layout.cache(atlas)
     if not (folder / "manifest.json").is_file():
         return [Text(f"{atlas}: no series were made.", warning=True)]
-    cache, picture = SeriesCache(folder), figure_folder(layout) / f"{atlas}_series.png"
+    cache = SeriesCache(folder)
     scan = cache.index.iloc[0]
     volumes = volumes_of(scan, layout.series_file(scan["scan_id"], atlas))
-    title = f"{scan['scan_id']} · {atlas}"
-    figures.example_series(cache.series(0), cache.rois, float(scan["tr"]), picture, title=title, volumes=volumes)
+    shown: Any = cache.series(0), cache.rois, float(scan["tr"]), volumes
+    title, picture = f"{scan['scan_id']} · {atlas}", figure_folder(layout) / f"{atlas}_series.png"
     grouped = cache.rois["network"].notna().any()
     caption = say("series.example", atlas=atlas, n_rois=cache.n_rois, n_scans=len(cache), grouped=grouped)
-    blocks: list[Block] = [Picture(picture, caption)]
+    blocks: list[Block] = [drawn(picture, caption, figures.example_series, *shown, title=title)]
 
     shares, damaged = {}, {}
     for file in sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv")):
@@ -133,9 +134,9 @@ def series_section(study: Study, atlas: str) -> list[Block]:
     if shares:
         of_rois = pd.concat(shares.values(), axis=1)
         spread = {"median": of_rois.median(axis=1), "minimum": of_rois.min(axis=1), "maximum": of_rois.max(axis=1)}
-        picture = figure_folder(layout) / f"{atlas}_coverage.png"
-        figures.coverage(pd.DataFrame(spread), study.config.parcellate.coverage, picture)
-        blocks.append(Picture(picture, say("series.coverage", atlas=atlas)))
+        picture, threshold = figure_folder(layout) / f"{atlas}_coverage.png", study.config.parcellate.coverage
+        caption = say("series.coverage", atlas=atlas)
+        blocks.append(drawn(picture, caption, figures.coverage, pd.DataFrame(spread), threshold))
 
     coverage = read_table(folder / "coverage.tsv", text=("name",))
     lost = coverage[(coverage["n_uncovered"] > 0) | (coverage["n_constant"] > 0)]

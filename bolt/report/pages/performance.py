@@ -19,8 +19,7 @@ from bolt.evaluate.results import Gathered, gather, paired_tests, sites, summari
 from bolt.io.files import read_json, read_table
 from bolt.models.registry import inputs_of
 from bolt.report.figures import performance as figures
-from bolt.report.figures.performance import search
-from bolt.report.html import Block, Chapter, Picture, Table, Text, figure_folder, run_figure, run_scope, run_title, say
+from bolt.report.html import Block, Chapter, Table, Text, drawn, figure_folder, run_figure, run_scope, run_title, say
 from bolt.report.numbers import (
     DASH,
     LEGEND,
@@ -69,21 +68,20 @@ def gathered(study: Study) -> dict[str, Compared]:
     return found
 
 
-def performance_sections(study: Study, rows: Mapping[str, Compared] | None = None) -> list[Chapter]:
-    """Return the comparison of all runs (`rows`, if they were read before), the searches, and each run."""
+def performance_sections(study: Study, rows: Mapping[str, Compared]) -> list[Chapter]:
+    """Return the comparison of all runs (`gathered`), the searches, and each run."""
     compared = comparison(study, rows)
     runs = [run_section(study, run) for run in study.runs]
     return [*([compared] if compared else []), *search_sections(study), *runs]
 
 
-def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chapter | None:
-    """Compare all evaluated runs; None if there are fewer than two. `rows` are those of `gathered`, read before."""
+def comparison(study: Study, rows: Mapping[str, Compared]) -> Chapter | None:
+    """Compare all evaluated runs (`gathered`); None if there are fewer than two."""
     runs = {run_title(study, run): run for run in study.runs}
     read = {title: readable.read_evaluated(run.folder) for title, run in runs.items()}
     evaluated = {title: metrics for title, metrics in read.items() if metrics}
     if len(evaluated) < 2:
         return None
-    rows = rows or gathered(study)
     pairs = [pair for of_atlas in rows.values() for pair in zip(*of_atlas, strict=True)]
     name = reference(study).shown
     scopes = joined({title: run_scope(runs[title]) for title in evaluated})
@@ -97,15 +95,15 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
     blocks.append(Table(table, say("performance.comparison", classes=study.dataset.classes)))
     if study.dataset.classes:
         picture, unknown = figure_folder(study.layout) / "comparison.png", reconstructed(fidelities)
-        figures.comparison({marked(title, unknown): found for title, found in evaluated.items()}, picture)
-        blocks.append(Picture(picture, say("performance.picture", legend=LEGEND if unknown else "")))
+        caption = say("performance.picture", legend=LEGEND if unknown else "")
+        shown = {marked(title, unknown): found for title, found in evaluated.items()}
+        blocks.append(drawn(picture, caption, figures.comparison, shown))
     by_site = [sites(*pair) for pair in pairs]
     of_sites = pd.concat([found for found in by_site if len(found)] or by_site[:1], ignore_index=True)
     notes = reconstructed({model.shown: model.fidelity for model in study.models.values()})
     if figures.has_sites(of_sites):
-        picture = figure_folder(study.layout) / "sites.png"
-        figures.draw_sites(of_sites, picture, reference=name, unknown=notes)
-        blocks.append(Picture(picture, say("performance.sites", most=figures.MOST)))
+        picture, caption = figure_folder(study.layout) / "sites.png", say("performance.sites", most=figures.MOST)
+        blocks.append(drawn(picture, caption, figures.draw_sites, of_sites, reference=name, unknown=notes))
     if len(study.config.seeds) > 1:
         numbers = pd.concat([summaries(*pair) for pair in pairs])
         blocks.append(Table(readable.seeds(numbers), say("performance.seeds", n=len(study.config.seeds))))
@@ -171,10 +169,9 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         text = say("performance.chance", **chance, averaged=averaged(chance), level=LEVEL)
         blocks.append(Text(text, warning=chance["p"] > LEVEL))
     if pooled and "brier" in pooled:
-        picture = run_figure(study, run, "calibration")
-        figures.reliability(pooled["calibration"], picture)
+        picture, caption = run_figure(study, run, "calibration"), say("performance.reliability")
         blocks.append(Table(readable.calibration(metrics, pooled), say("performance.probabilities")))
-        blocks.append(Picture(picture, say("performance.reliability")))
+        blocks.append(drawn(picture, caption, figures.reliability, pooled["calibration"]))
     blocks += balanced_blocks(run)
     if summary["sites"]:
         caption = say("performance.of_sites", groups=FEWEST_GROUPS, per_class=FEWEST_PER_CLASS)
@@ -182,16 +179,15 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
     if pooled:
         picture = run_figure(study, run, "performance")
         if study.dataset.classes is None:
-            figures.predicted_numbers(pooled, picture, study.dataset.label or "")
-            blocks.append(Picture(picture, say("performance.numbers")))
+            label = study.dataset.label or ""
+            blocks.append(drawn(picture, say("performance.numbers"), figures.predicted_numbers, pooled, label=label))
         else:
-            figures.performance(metrics, pooled, picture)
-            blocks.append(Picture(picture, say("performance.run", roc=pooled.get("roc"))))
-    histories = [history for history in sorted(run.folder.glob("fold-*/history.tsv")) if history.stat().st_size]
-    if histories:
+            caption = say("performance.run", roc=pooled.get("roc"))
+            blocks.append(drawn(picture, caption, figures.performance, metrics, pooled))
+    files = [history for history in sorted(run.folder.glob("fold-*/history.tsv")) if history.stat().st_size]
+    if histories := {_fold_of(history): read_table(history) for history in files}:
         picture = run_figure(study, run, "training")
-        figures.training_curves({_fold_of(history): read_table(history) for history in histories}, picture)
-        blocks.append(Picture(picture, say("performance.training")))
+        blocks.append(drawn(picture, say("performance.training"), figures.training_curves, histories))
     return Chapter(title, blocks)
 
 
@@ -226,11 +222,13 @@ def search_sections(study: Study) -> list[Chapter]:
             tables = {fold: files[fold].with_name("trials.tsv") for fold in best}
             trials = {fold: read_table(path, text=("state", "reason")) for fold, path in tables.items()}
             picture = figure_folder(study.layout) / f"{atlas}_{searched.name}_search.png"
-            search(best, trials, picture)
             n_trials, first = sum(map(len, trials.values())), next(iter(best.values()))
             caption = say("performance.chosen", n_trials=n_trials, n_folds=len(best), first=first)
-            blocks: list[Block] = [Table(chosen(best, trials), caption, searched)]
-            blocks += [Picture(picture, say("performance.search")), _schemes(study, atlas, searched.name)]
+            blocks: list[Block] = [
+                Table(chosen(best, trials), caption, searched),
+                drawn(picture, say("performance.search"), figures.search, best, trials),
+                _schemes(study, atlas, searched.name),
+            ]
             sections.append(Chapter(f"Search of {searched.name} on {atlas}", blocks))
     return sections
 

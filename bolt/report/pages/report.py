@@ -40,6 +40,7 @@ from bolt.report.html import (
     Block,
     Picture,
     Table,
+    drawn,
     figure_folder,
     filled,
     pages_of,
@@ -227,9 +228,8 @@ def _all_models(study: Study, summaries: Mapping[ModelRun, dict[str, Any]]) -> P
         for model, summary in zip(models, summaries.values(), strict=True)
     ]
     metric, file = "auc" if study.dataset.classes else "r", figure_folder(study.layout) / "models.png"
-    figures.overview(rows, metric, file)
     notes = ["Hollow: tested on some of the folds"] * any(scopes.values()) + joined(scopes) + [LEGEND] * bool(unknown)
-    return Picture(file, say("findings.models", metric=name_of_all(metric), notes=notes))
+    return drawn(file, say("findings.models", metric=name_of_all(metric), notes=notes), figures.overview, rows, metric)
 
 
 LISTED = 8

@@ -5,7 +5,7 @@ from pathlib import Path
 from bolt.config import load_config
 from bolt.config.layout import Layout
 from bolt.report.pages.report import LISTED, costs_section
-from tests.jobs.test_ledger import FOLD, measured, noted
+from tests.jobs.test_ledger import measured, noted
 from tests.snake import series_dataset
 
 
@@ -21,13 +21,6 @@ def test_dearest_first_the_rest_in_one_line_and_all(tmp_path, monkeypatch):
     assert block.frame["processor time"].tolist()[-2:] == ["18.0 min", "5.5 h"]
     assert block.frame["jobs"].tolist()[-2:] == ["2", "10"] and "GPU time" not in block.frame
     assert block.file == Path("results/ledger.tsv")
-
-
-def test_time_on_a_gpu_has_a_column_where_there_is_some(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    layout = Layout(load_config(series_dataset(tmp_path)))
-    measured(tmp_path / "results", "train_fold", FOLD.format(0), 7200.0, 3600.0)
-    noted(tmp_path / "results", "train_fold", FOLD.format(0), device="cuda: NVIDIA H200")
-    measured(tmp_path / "results", "folds", "all", 1.0, 1.0)
+    noted(tmp_path / "results", "stage_9", "all", device="cuda: NVIDIA H200")
     (block,) = costs_section(layout)
-    assert block.frame["GPU time"].tolist() == ["2.0 h", "–", "2.0 h"]
+    assert block.frame["GPU time"].tolist() == ["1.0 h", *["–"] * 8, "1.0 h"]
