@@ -5,7 +5,7 @@ Where both output spaces were computed, how similar their ROI series are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,30 @@ from bolt.io.series_files import kept_volumes
 from bolt.jobs.provenance import provenance_path
 from bolt.report.figures import performance
 from bolt.report.figures import series as figures
-from bolt.report.html import Block, Picture, Table, Text, drawn, figure_folder, filled, say
+from bolt.report.html import Block, Picture, Table, Text, drawn, figure_folder, filled, say, write_report_page
+from bolt.report.pages.subjects import Subject
 from bolt.report.tables import readable
 from bolt.series.cache import SeriesCache, volumes_of
+
+
+def write_cohort(
+    study: Study, used: pd.DataFrame, exclusions: pd.DataFrame, subjects: Sequence[Subject], reference: str
+) -> None:
+    """Write the page; `used` are the included scans, `reference` is the model whose predictions it names."""
+    atlases = study.config.atlas_places
+    series = [block for atlas in atlases for block in series_section(study, atlas)]
+    write_report_page(
+        study,
+        "cohort.html",
+        used=len(used),
+        subjects=subjects,
+        columns=list(dict.fromkeys(name for subject in subjects for name in subject.facts)),
+        reference=reference,
+        cohort=cohort_section(study, used),
+        exclusions=exclusions,
+        quality=quality_section(study),
+        series=series + spaces_section(study.layout, used["scan_id"], atlases),
+    )
 
 
 def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:

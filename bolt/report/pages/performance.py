@@ -20,14 +20,7 @@ from bolt.io.files import read_json, read_table
 from bolt.models.registry import inputs_of
 from bolt.report.figures import performance as figures
 from bolt.report.html import Block, Chapter, Table, Text, drawn, figure_folder, run_figure, run_scope, run_title, say
-from bolt.report.numbers import (
-    DASH,
-    LEGEND,
-    joined,
-    marked,
-    number,
-    reconstructed,
-)
+from bolt.report.numbers import DASH, LEGEND, joined, marked, number, reconstructed
 from bolt.report.pages.verdicts import averaged
 from bolt.report.tables import readable
 from bolt.report.tables.readable import baseline_warning, paired, sees_covariates_only

@@ -39,7 +39,8 @@ def blocks_of(section, kind):
 
 def test_two_models_stand_in_one_table_with_their_intervals(tmp_path):
     study = two_models(tmp_path)
-    assert comparison(one := with_models(study, study.config.models[:1]), gathered(one)) is None
+    one = with_models(study, study.config.models[:1])
+    assert comparison(one, gathered(one)) is None
     section = comparison(study, gathered(study))
     table, tests = blocks_of(section, Table)[:2]
     titles = table.frame[["", "fidelity", "folds"]].to_numpy().tolist()

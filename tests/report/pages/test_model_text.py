@@ -10,6 +10,7 @@ import torch
 from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Model, load_model
 from bolt.config.models import MIN_SCANS, Fidelity, FoldSettings
+from bolt.io.files import read_yaml
 from bolt.models import registry
 from bolt.models.majority import Majority
 from bolt.models.parts import linear
@@ -30,51 +31,27 @@ OF_SITES = DATASET.model_copy(update={"site": "site"})
 FACTS = {"tr": TR, "crop": CROP}
 
 
-def changed(name, hyper=None, training=None, **top):
+def changed(model, hyper=None, training=None, **top):
     """Return a shipped model with other settings."""
-    model = load_model(name)
+    model = load_model(model)
     t = model.training.model_copy(update=training or {})
+    top |= {name: TYPES[name](value) for name, value in top.items() if name in TYPES}
     return model.model_copy(update={"hyper": model.hyper | (hyper or {}), "training": t} | top)
 
 
-NETWORKS = {
-    "everything of BolT": changed(
-        "bolt",
-        {"input_dropout": 0.25, "roi_dropout": 0.15, "correlations": 5, "correlations_dropout": 0.35},
-        {"clip_gradient": 0.7, "label_smoothing": 0.12, "average_weights": 0.9, "weight_decay": 0.03},
-        covariates=["age"],
-    ),
-    "mixed scans": changed("bolt_tuned", {"cls_token": "none"}, {"mixup": 0.3, "precision": "bfloat16"}),
-    "several lengths": changed("meanmlp", None, {"crop_range": (0.5, 0.9), "batch_size": 1, "epochs": 6}),
-    "a single epoch": changed("lstm", {}, {"epochs": 1, "precision": "tf32"}),
-    "only a rise": changed("stagin", {}, {"warmup_epochs": 99}),
-    "a rise of one epoch": changed("hatnet", {"attention_dropout": 0.2}, {"warmup_epochs": 1}),
-    "no rise": changed("bolt", {}, {"warmup_epochs": 0, "crop_range": (0.5, 1.5)}, covariates=["age", "sex"]),
-    "no rise in one cycle": changed("bolt_published", {}, {"warmup_epochs": 0}),
-    "all edges, mixed": changed("braingnn", {"complete": True}, {"mixup": 0.5}),
-    "whole scans": changed("braingnn", {"edge_share": 0.3}, connectivity="scan"),
-    "windows as configured": changed("gc_lstm", {"window_seconds": 12, "least_windows": 3}),
-    "shorter windows": changed("gc_lstm", {"least_windows": 5}),
-    "half of the subjects": changed("lstm", train_share=0.5),
-    "reconstructed": changed("lstm", fidelity=Fidelity(level="reconstructed", note="Guessed.")),
-    "searched in each fold": changed("lstm", by_fold={0: FoldSettings(training={"epochs": 3})}),
-    "searched once": changed("lstm", searched="shared"),
-    "settings of this dataset": load_model("bolt_published").model_copy(
-        update={"by_dataset": {"toy": load_model("bolt_published").by_dataset["abide1"].model_copy(
-            update={"crop": 33, "training": {"batch_size": 5}})}}
-    ),
+TYPES = {
+    "fidelity": Fidelity.model_validate,
+    "by_fold": lambda folds: {fold: FoldSettings(**values) for fold, values in folds.items()},
+}
+VARIANTS = read_yaml(Path(__file__).with_name("variants.yaml"))
+NETWORKS = {name: changed(**about) for name, about in VARIANTS["networks"].items()}
+PUBLISHED = load_model("bolt_published")
+TOY = PUBLISHED.by_dataset["abide1"].model_copy(update={"crop": 33, "training": {"batch_size": 5}})
+NETWORKS |= {
+    "settings of this dataset": PUBLISHED.model_copy(update={"by_dataset": {"toy": TOY}}),
     "defaults of a network": Model(name="plain", model="lstm", training=load_model("bolt").training),
-}  # fmt: skip
-AT_ONCE = {
-    "published SVM": changed("svm", {"kernel": "rbf", "calibration": "platt"}, connectivity="crop"),
-    "SVM with numbers": changed("svm", {"kernel": "rbf", "gamma": 0.07, "C": 3.5}, fisher_z=True),
-    "given penalty": changed("ridge", {"penalty": 0.6}, harmonise="means", unseen_site="pooled"),
-    "other shrinkage": changed("tangent", {"shrinkage": 0.35, "penalty": 2}),
-    "chosen shrinkage": changed("tangent", {"shrinkage": None}),
-    "ComBat": changed("svm", harmonise="combat"),
-    "ComBat, motion kept": changed("svm", harmonise="combat", preserve=["mean_fd"]),
-    "other C": changed("motion_only", {"C": 0.3}, train_share=0.5),
-    "other prior": changed("ensemble", {"prior": 7}),
+}
+AT_ONCE = {name: changed(**about) for name, about in VARIANTS["at_once"].items()} | {
     "defaults of a regression": Model(name="plain", model="tangent"),
     "vectors of others": Model(name="probe", model="features", file=Path("there/probe.npz"), description="a probe"),
     "predictions of others": Model(name="theirs", model="predictions", file=Path("theirs.tsv")),
