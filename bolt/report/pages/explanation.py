@@ -35,6 +35,7 @@ from bolt.report.html import (
     View,
     drawn,
     figure_folder,
+    filled,
     run_anchor,
     run_figure,
     run_scope,
@@ -51,16 +52,7 @@ from bolt.report.pages.trust import (
     truth_blocks,
 )
 from bolt.report.pages.verdicts import MARKS, believed, counted, verdicts_of
-from bolt.report.tables.explanation import (
-    TASK_KEYS,
-    alignment_table,
-    connected_regions,
-    selected_networks,
-    selected_rois,
-    sign_counts,
-    strongest_connections,
-    task_titles,
-)
+from bolt.report.tables.explanation import TASK_KEYS, alignment_table, selected_rois, sign_counts, task_titles
 from bolt.series.cache import SeriesCache, volumes_of
 
 if TYPE_CHECKING:
@@ -200,7 +192,8 @@ def regions_blocks(study: Study, run: ModelRun) -> list[Block]:
     if set(networks["network"]) != {"n/a"}:
         picture = run_figure(study, run, "networks")
         blocks.append(drawn(picture, say("regions.networks"), plot_networks, networks, study.dataset.coloured))
-        blocks.append(Table(selected_networks(networks), "Networks of the selected ROIs.", out / "networks.tsv"))
+        shown = filled("selected_networks", networks[networks["n_selected"] > 0])
+        blocks.append(Table(shown, "Networks of the selected ROIs.", out / "networks.tsv"))
     return blocks
 
 
@@ -286,7 +279,8 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
         found = zip(rois, centres(image, rois), strict=True)
         places = {int(value): str(place).replace("-", "−") for value, place in found}
     caption = say("connections.strongest", shuffles=SHUFFLES, n=table["n"].iloc[0])
-    blocks.append(Table(strongest_connections(shown, places), caption, file))
+    strongest = filled("strongest_connections", shown, several=shown["class"].nunique() > 1, places=places)
+    blocks.append(Table(strongest, caption, file))
     return blocks
 
 
@@ -309,7 +303,8 @@ def _connected_regions(study: Study, run: ModelRun, image: nib.Nifti1Image | Non
         picture = run_figure(study, run, "connected_regions")
         caption = say("connections.regions", explain=study.config.explain, classes=shown)
         blocks.append(drawn(picture, caption, plot_regions, table, image, shown))
-    return [*blocks, Table(connected_regions(table), say("connections.selected"), file)]
+    listed = filled("connected_regions", table[table["selected"].astype(bool)])
+    return [*blocks, Table(listed, say("connections.selected"), file)]
 
 
 Part = Callable[[Study, ModelRun], list[Block]]

@@ -5,7 +5,7 @@ Landmark regressions as read from files, and the paper's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -74,21 +74,6 @@ def sign_counts(table: pd.DataFrame) -> str:
     counts = ", ".join(f"{kept[name]} with {NAMES['control_volumes'][name]}" for name in UNBIASED)
     turned = f"{kept['wrong class']} with volumes chosen for the wrong class, which are expected to reverse it"
     return f"{selected['sign_agrees'].astype(bool).sum()} of {len(selected)} ({counts}; {turned})"
-
-
-def selected_networks(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the networks with selected ROIs, per class (``networks.tsv``)."""
-    return filled("selected_networks", table[table["n_selected"] > 0])
-
-
-def strongest_connections(table: pd.DataFrame, places: Mapping[int, str]) -> pd.DataFrame:
-    """Return the strongest connections of every class (``connections.tsv``), ROIs with their places, by label value."""
-    return filled("strongest_connections", table, several=table["class"].nunique() > 1, places=places)
-
-
-def connected_regions(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the selected regions (``connection_regions.tsv``); `class` is what they go with."""
-    return filled("connected_regions", table[table["selected"].astype(bool)])
 
 
 def alignment_table(aligned: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import pandas as pd
 from bolt.cohort.confounding import holm
 from bolt.config import Model
 from bolt.evaluate.metrics import LOWER_IS_BETTER
-from bolt.evaluate.paired import FEWEST_FOLDS
+from bolt.evaluate.paired import FEWEST_FOLDS, TESTS
 from bolt.evaluate.scores import METRICS, NUMBER_METRICS
 from bolt.io.files import read_json, read_table
 from bolt.preprocess.quality.measures import MEASURES
@@ -32,15 +32,12 @@ from bolt.report.numbers import (
     metric_name,
     name_of_all,
     number,
-    p_value,
     part_text,
     percent,
     shown_as,
-    signed,
 )
 
 ALPHA = 0.05
-TEST_NAMES = {"wilcoxon_p": "Wilcoxon", "corrected_t_p": "corrected t", "permutation_p": "permutation"}
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
 """A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""
 
@@ -165,16 +162,8 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
     of_classes = "accuracy" in set(tests["metric"])
     shown: Formatter = percent if of_classes else number
     tests = tests[tests["metric"] == ("accuracy" if of_classes else "mae")]
-    frame = pd.DataFrame({"": tests["row"]})
-    for name, n, n_all in (("folds", "n_folds", "expected_folds"), ("scans", "n_scans", "n_all_scans")):
-        frame[name] = list(map(part_text, tests[n], tests[n_all]))
-    frame["difference over folds"] = [signed(d, shown) for d in tests["difference"]]
-    frame["over scans"] = [signed(d, shown) for d in tests["pooled_difference"]]
-    done = [test for test in TEST_NAMES if tests[test].notna().any()]
-    for test in done:
-        pairs = zip(tests[test], tests[f"{test}_holm"], strict=True)
-        of_test = [f"{p_value(p)} ({p_value(holm_p)})" if pd.notna(p) else DASH for p, holm_p in pairs]
-        frame[f"{TEST_NAMES[test]}: p (Holm)"] = of_test
+    frame = filled("paired", tests, shown=shown)
+    done = [test for test in TESTS if tests[test].notna().any()]
     caption = say("tests.paired", of_classes=of_classes, done=done)
     reasons = {row: note.split("; ") for row, note in zip(tests["row"], tests["note"].fillna(""), strict=True)}
     different = dict.fromkeys(filter(None, chain.from_iterable(reasons.values())))

@@ -14,6 +14,7 @@ from bolt.explain.explainable import sees_brain
 from bolt.io.files import write_json, write_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report import numbers
+from bolt.report.html import filled
 from bolt.report.tables import explanation, readable
 from bolt.report.tables.readable import baseline_warning, sees_covariates_only, standing
 
@@ -114,7 +115,8 @@ def regions():
     found = given("regions")
     yield explanation.selected_rois(found)
     yield pd.DataFrame({"signs": [explanation.sign_counts(found)]})
-    yield explanation.selected_networks(given("networks"))
+    networks = given("networks")
+    yield filled("selected_networks", networks[networks["n_selected"] > 0])
 
 
 def alignment():
