@@ -14,8 +14,8 @@ from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, writ
 from bolt.evaluate.scores import SMALLEST, number_scores, reliability, scores
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status
+from bolt.report import tables as readable
 from bolt.report.pages.verdicts import averaged
-from bolt.report.tables import readable
 
 CLASSES = ["control", "patient"]
 

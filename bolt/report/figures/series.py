@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bolt.explain.tasks import MOST
 from bolt.report.figures.style import DIVERGING, INK, LANDMARK, MANY, MUTED, canvas
-from bolt.report.tables.explanation import TASK_KEYS, task_titles
+from bolt.report.tables import TASK_KEYS, task_titles
 
 
 class TimeCourse(NamedTuple):

@@ -20,11 +20,11 @@ from bolt.folds.splits import quarters
 from bolt.io.files import columns, holds_something, read_columns, read_json, read_table, to_numbers, write_table
 from bolt.io.series_files import kept_volumes
 from bolt.jobs.provenance import provenance_path
+from bolt.report import tables
 from bolt.report.figures import performance
 from bolt.report.figures import series as figures
 from bolt.report.html import Block, Picture, Table, Text, drawn, figure_folder, filled, say, write_report_page
 from bolt.report.pages.subjects import Subject
-from bolt.report.tables import readable
 from bolt.series.cache import SeriesCache, volumes_of
 
 
@@ -67,7 +67,7 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
     record = provenance_path(layout.scans)
     inputs = read_json(record)["inputs"] if record.is_file() else []
     people = [path for path in inputs if path != str(layout.config)]
-    blocks: list[Block] = [Table(readable.cohort(used, classes), say("cohort.included", people=people), layout.scans)]
+    blocks: list[Block] = [Table(tables.cohort(used, classes), say("cohort.included", people=people), layout.scans)]
     if layout.cohort.is_file():
         published = filled("published", read_table(layout.cohort))
         blocks.append(Table(published, say("cohort.published"), layout.cohort))
@@ -81,7 +81,7 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
         Picture(picture, f"Included scans by {groups}; bars mark medians."),
         Text("A model can exploit anything that varies with the label, not only the brain:"),
         *[Text(row.words, warning=row.verdict in (DIFFERS, MAY_DIFFER)) for row in tests.itertuples()],
-        Table(readable.cohort_tests(tests), say("cohort.tests"), file),
+        Table(tables.cohort_tests(tests), say("cohort.tests"), file),
     ]
     warnings = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
     if len(warnings):
@@ -124,7 +124,7 @@ def quality_section(study: Study) -> list[Block]:
     if not layout.quality.is_file():
         return []
     cutoffs = {name: (bound, value) for bound, name, value in study.config.quality.cutoffs()}
-    shown = readable.quality(read_table(layout.quality, text=("scan_id", "subject", "anatomy")), cutoffs)
+    shown = tables.quality(read_table(layout.quality, text=("scan_id", "subject", "anatomy")), cutoffs)
     if shown.empty:
         return []
     linked = layout.quality_page.is_file()

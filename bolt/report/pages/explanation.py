@@ -52,7 +52,7 @@ from bolt.report.pages.trust import (
     truth_blocks,
 )
 from bolt.report.pages.verdicts import MARKS, believed, counted, verdicts_of
-from bolt.report.tables.explanation import TASK_KEYS, alignment_table, selected_rois, sign_counts, task_titles
+from bolt.report.tables import TASK_KEYS, alignment_table, selected_rois, sign_counts, task_titles
 from bolt.series.cache import SeriesCache, volumes_of
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from bolt.explain.explainable import sees_brain
 from bolt.io.errors import DataError
 from bolt.io.files import atomic, read_json, read_table
 from bolt.models.registry import fitted_at_once, has_epochs
+from bolt.report import tables
 from bolt.report.figures import performance as figures
 from bolt.report.html import (
     PAGES,
@@ -48,8 +49,6 @@ from bolt.report.pages.performance import Compared, gathered, performance_sectio
 from bolt.report.pages.subjects import index_exclusions, write_subjects
 from bolt.report.pages.trust import leaks_section
 from bolt.report.pages.verdicts import MARKS, NOT_SUPPORTED, believed, verdicts_of
-from bolt.report.tables import readable
-from bolt.report.tables.readable import standing
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 SURE = 0.95
@@ -124,7 +123,7 @@ def _predicted(
     others: list[dict[str, Any]] = []
     for other, role in roles.items():
         name, its = study.models[other.model].shown, scope_of(summaries[other])
-        how = standing(tests[tests["row"] == name])
+        how = tables.standing(tests[tests["row"] == name])
         about = {"name": name, "value": values[other], "scope": its if its != scope else ""}
         others.append({"how": how, "role": role, **about})
     return say(
@@ -225,7 +224,7 @@ def write_report(study: Study) -> None:
         outer=study.config.folds.outer,
         atlases=atlases,
         models=[model.shown for model in study.models.values()],
-        truth=readable.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
+        truth=tables.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
         scope=run_scope(reference_run(study)),
         findings=findings(study, compared),  # repeats the tests of the cohort
         unexplained={} if "explanation.html" in pages else unexplained(study),

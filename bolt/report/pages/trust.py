@@ -17,12 +17,12 @@ from bolt.explain.trust.similarity import GONE, RETRAINED
 from bolt.folds.audit import find_leaks
 from bolt.folds.check import SAME, series_contents
 from bolt.io.files import holds_something, read_table
+from bolt.report import tables
 from bolt.report.figures.series import Curve, draw_landmarks
 from bolt.report.figures.trust import draw_faithfulness, draw_sanity, draw_stability
 from bolt.report.html import Block, Chapter, Table, Text, drawn, filled, run_figure, say
 from bolt.report.numbers import decimal, interval
-from bolt.report.tables import readable
-from bolt.report.tables.explanation import (
+from bolt.report.tables import (
     CONTROL_NAMES,
     REPLACED_BY,
     SANITY_CHECKS,
@@ -54,7 +54,7 @@ def truth_blocks(study: Study, run: ModelRun) -> list[Block]:
     file = truth_file(study, run)
     if file is None:
         return []
-    rows = readable.truth(read_table(file, text=("measure", "unit")))
+    rows = tables.truth(read_table(file, text=("measure", "unit")))
     rows = rows[rows["measure"].str.contains("landmark|planted")]
     return [Table(filled("planted", rows), say("trust.truth"), file)]
 

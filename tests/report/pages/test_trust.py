@@ -23,7 +23,7 @@ from bolt.report.figures import style, trust
 from bolt.report.pages import explanation
 from bolt.report.pages.trust import faithfulness_blocks, leaks_section, outcome, sanity_blocks
 from bolt.report.pages.verdicts import NOT_TESTED
-from bolt.report.tables.explanation import NAMES, SUMMARIES
+from bolt.report.tables import NAMES, SUMMARIES
 from bolt.series.gather import build_cache
 from tests.explain.trust.test_faithfulness import made_up
 from tests.report.pages.test_moments import landmarks

@@ -14,9 +14,9 @@ from bolt.explain.explainable import sees_brain
 from bolt.io.files import write_json, write_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report import numbers
+from bolt.report import tables as readable
 from bolt.report.html import filled
-from bolt.report.tables import explanation, readable
-from bolt.report.tables.readable import baseline_warning, sees_covariates_only, standing
+from bolt.report.tables import baseline_warning, sees_covariates_only, standing
 
 OVER_CHANCE = ("balanced_accuracy", "brier", "log_loss")
 OF_NUMBERS = ("mae", "r", "r2")
@@ -113,14 +113,14 @@ def truth():
 # ---- explanations --------------------------------------------------------------------------------------------------
 def regions():
     found = given("regions")
-    yield explanation.selected_rois(found)
-    yield pd.DataFrame({"signs": [explanation.sign_counts(found)]})
+    yield readable.selected_rois(found)
+    yield pd.DataFrame({"signs": [readable.sign_counts(found)]})
     networks = given("networks")
     yield filled("selected_networks", networks[networks["n_selected"] > 0])
 
 
 def alignment():
-    yield explanation.alignment_table(given("alignment"))
+    yield readable.alignment_table(given("alignment"))
 
 
 def stability():
@@ -140,20 +140,20 @@ def stability():
          "spearman_raw": -0.84, "same_class": 0.93} | empty
         for one in ("0", "mean", "lowest", "highest")
     ]  # fmt: skip
-    yield explanation.stability_table(pd.DataFrame(regions + halves + importance))
-    yield explanation.stability_table(pd.DataFrame(regions))
-    yield explanation.stability_table(pd.DataFrame(importance).assign(same_class=0.0))
+    yield readable.stability_table(pd.DataFrame(regions + halves + importance))
+    yield readable.stability_table(pd.DataFrame(regions))
+    yield readable.stability_table(pd.DataFrame(importance).assign(same_class=0.0))
 
 
 def sanity():
     found = given("sanity")
-    yield explanation.sanity_table(found)
-    yield explanation.sanity_table(found.assign(verdict=found["verdict"].replace("not passed", "not done")))
-    yield explanation.sanity_table(found.assign(n_undefined=0.0, note=None, contrast=np.nan))
+    yield readable.sanity_table(found)
+    yield readable.sanity_table(found.assign(verdict=found["verdict"].replace("not passed", "not done")))
+    yield readable.sanity_table(found.assign(n_undefined=0.0, note=None, contrast=np.nan))
 
 
 def areas():
-    yield explanation.area_table(given("areas"))
+    yield readable.area_table(given("areas"))
 
 
 def landmarks():
@@ -172,7 +172,7 @@ def landmarks():
         for tokens, start in (("random", 0.9), ("important", 0.7))
         for m, metric in enumerate(METRICS)
     )
-    yield explanation.landmark_table(found, paper, expected=9)
+    yield readable.landmark_table(found, paper, expected=9)
 
 
 TABLES = (
