@@ -131,7 +131,7 @@ def _alignment(frame: pd.DataFrame) -> list[str]:
 def text_environment() -> Environment:
     """Return the templates of plain text: pages escape it, where it is shown."""
     environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
-    functions = dict(getmembers(numbers, isfunction))
+    functions: dict[str, Any] = dict(getmembers(numbers, isfunction))
     functions |= {function.__name__: function for function in (effect_text, interval_text, listed)}
     environment.filters |= functions
     environment.globals |= {**functions, "words": all_words()}

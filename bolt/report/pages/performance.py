@@ -104,8 +104,8 @@ def comparison(study: Study, rows: Mapping[str, Compared]) -> Chapter | None:
         tests = paired_tests(entries, found, name)
         if len(tests):
             sheet = tables.paired("", tests)
-            caption = [f"{atlas}: tests against {name}. {sheet.caption}", *(f"{note}." for note in sheet.notes)]
-            blocks.append(Table(sheet.frame, " ".join(caption)))
+            sentences = [f"{atlas}: tests against {name}. {sheet.caption}", *(f"{note}." for note in sheet.notes)]
+            blocks.append(Table(sheet.frame, " ".join(sentences)))
     return Chapter("All models side by side", blocks)
 
 
