@@ -8,7 +8,7 @@ from bolt.cli import main as cli
 from bolt.config import Config
 from bolt.config.study import Study
 from bolt.evaluate.results import gather
-from bolt.io.files import read_table, read_yaml, write_yaml
+from bolt.io.files import read_json, read_table, read_yaml, write_json, write_yaml
 from bolt.report.html import Picture, Table, Text
 from bolt.report.pages.performance import baseline_warnings, comparison, gathered
 from bolt.report.pages.report import findings
@@ -41,10 +41,15 @@ def test_two_models_stand_in_one_table_with_their_intervals(tmp_path):
     study = two_models(tmp_path)
     one = with_models(study, study.config.models[:1])
     assert comparison(one, gathered(one)) is None
+    summary = read_json(study.runs[1].folder / "summary.json")
+    summary["pooled"]["auc"] = {"value": 0.71, "low": 0.62, "high": 0.83}
+    write_json(summary, study.runs[1].folder / "summary.json")
     section = comparison(study, gathered(study))
     table, tests = blocks_of(section, Table)[:2]
     titles = table.frame[["", "fidelity", "folds"]].to_numpy().tolist()
     assert titles == [["tiny", "–", "2 of 3"], ["other", "reconstructed", "2 of 3"]]
+    first, second = table.frame["AUC within folds [95 %]"]
+    assert first != second == "0.710 [0.620, 0.830]"
     note = "other is reconstructed, not the original method: Its width is chosen here."
     assert [block.text for block in blocks_of(section, Text) if "other is" in block.text] == [note]
     figures = study.layout.report.parent / "figures"
