@@ -6,16 +6,13 @@ References are those of ``references.yaml`` that the text cites; also as BibTeX 
 from __future__ import annotations
 
 import os
-import platform
 import re
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from bolt import __version__
 from bolt.atlases.description import carried_from, describe_atlas
@@ -28,10 +25,8 @@ from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.explain.connections import SHUFFLES
 from bolt.explain.explainable import can_be_explained, sees_brain
 from bolt.io.errors import ConfigError
-from bolt.io.files import read_json, read_table, read_yaml, write_text
-from bolt.jobs.ledger import SUMS, ledger
+from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.process import versions
-from bolt.jobs.provenance import commit
 from bolt.models.parts.linear import INNER_FOLDS
 from bolt.models.parts.settings import window_volumes
 from bolt.models.registry import (
@@ -46,8 +41,7 @@ from bolt.models.registry import (
 from bolt.models.ridge import PENALTIES
 from bolt.models.tangent import SHRINKAGES
 from bolt.preprocess.quality.measures import MEASURES
-from bolt.report.html import TEMPLATES, Block, Table, all_words, filled, say, text_environment, write_report_page
-from bolt.report.numbers import DASH
+from bolt.report.html import TEMPLATES, all_words, say, text_environment
 from bolt.report.pages.performance import reference
 from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
@@ -56,31 +50,6 @@ CITATION = re.compile(r"\[(@\w+(?:; @\w+)*)\]")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
-
-
-LISTED = 8
-"""Stages with a row of their own among the computing resources; the rest share one."""
-
-
-def write_methods(study: Study, used: pd.DataFrame) -> None:
-    """Write the page, and its text for a manuscript: ``methods.md``, ``methods.bib``."""
-    layout, known = study.layout, commit()
-    text = methods(study, preprocessing_texts(layout, used))
-    paragraphs, references = cite(text)
-    write_text(methods_page(paragraphs, references), layout.report.with_name("methods.md"))
-    write_text(bibtex(cited(text), load_references()), layout.report.with_name("methods.bib"))
-    provenance = {"commit": known["commit"][:10] if known["commit"] else "", "changed": known["changed"]}
-    provenance |= {"date": time.strftime("%Y-%m-%d %H:%M"), "version": __version__, "packages": versions()}
-    provenance |= {"python": f"{platform.python_version()} on {platform.system()} {platform.machine()}"}
-    write_report_page(
-        study,
-        "methods.html",
-        methods=paragraphs,
-        references=references,
-        provenance=provenance,
-        costs=costs_section(layout),
-        configuration=yaml.safe_dump(study.config.model_dump(mode="json"), sort_keys=False),
-    )
 
 
 def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
@@ -350,29 +319,3 @@ def bibtex(keys: Sequence[str], references: Mapping[str, Mapping[str, str]]) -> 
 def escaped(text: str) -> str:
     """Return a text in which LaTeX finds no commands."""
     return "".join(SPECIAL.get(character, character) for character in text)
-
-
-# ---- costs
-
-
-def costs_section(layout: Layout) -> list[Block]:
-    """Return the most expensive stages of this dataset, the others together, and the total; [] without measurements."""
-    table, _ = ledger(layout.ledger.parent, layout.results.name)
-    if table.empty:
-        return []
-    stages = table.groupby("stage").agg(dict.fromkeys(SUMS, "sum") | {"peak_memory_mb": "max"})
-    stages = stages.sort_values("cpu_hours", ascending=False, kind="stable")
-    parts = {str(name): stages.loc[[name]] for name in stages.index[:LISTED]}
-    if len(stages) > LISTED:
-        parts[f"{len(stages) - LISTED} other stages"] = stages.iloc[LISTED:]
-    rows = [{"name": name, "part": part} for name, part in {**parts, "all": stages}.items()]
-    return [Table(filled("costs", rows, duration=_time), say("costs.caption"), layout.ledger)]
-
-
-def _time(hours: float) -> str:
-    """Return a time in a suitable unit."""
-    if not hours:
-        return DASH
-    if hours >= 1:
-        return f"{hours:.1f} h"
-    return f"{hours * 60:.1f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"

@@ -8,6 +8,8 @@ repeat numbers, tests and verdicts of the other pages.
 from __future__ import annotations
 
 import gc
+import platform
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
+from bolt import __version__
 from bolt.cohort.confounding import DIFFERS, MAY_DIFFER, SIMILAR
 from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Entry, Study
@@ -25,15 +29,21 @@ from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.results import Gathered, paired_tests
 from bolt.explain.explainable import sees_brain
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, read_json, read_table
+from bolt.io.files import atomic, read_json, read_table, write_text
+from bolt.jobs.ledger import SUMS, ledger
+from bolt.jobs.process import versions
+from bolt.jobs.provenance import commit
 from bolt.models.registry import fitted_at_once, has_epochs
 from bolt.report import tables
 from bolt.report.figures import performance as figures
 from bolt.report.html import (
     PAGES,
+    Block,
     Picture,
+    Table,
     drawn,
     figure_folder,
+    filled,
     pages_of,
     run_anchor,
     run_figure,
@@ -41,10 +51,10 @@ from bolt.report.html import (
     say,
     write_report_page,
 )
-from bolt.report.numbers import LEGEND, joined, marked, metric_name, name_of_all, reconstructed, scope_of
+from bolt.report.numbers import DASH, LEGEND, joined, marked, metric_name, name_of_all, reconstructed, scope_of
 from bolt.report.pages.cohort import with_lengths, with_motion, write_cohort
 from bolt.report.pages.explanation import unexplained
-from bolt.report.pages.methods import write_methods
+from bolt.report.pages.methods import bibtex, cite, cited, load_references, methods, methods_page, preprocessing_texts
 from bolt.report.pages.performance import Compared, gathered, performance_sections, reference, reference_run
 from bolt.report.pages.subjects import index_exclusions, write_subjects
 from bolt.report.pages.trust import leaks_section
@@ -213,7 +223,7 @@ def write_report(study: Study) -> None:
     apart = leaks_section(study) if "trust.html" not in pages else None
     chapters = performance_sections(study, compared) + ([apart] if apart else [])
     write_report_page(study, "performance.html", runs=chapters)
-    write_methods(study, used)
+    _write_methods(study, used)
     truth = layout.tables / "truth.tsv"
     write_report_page(
         study,
@@ -231,6 +241,54 @@ def write_report(study: Study) -> None:
     )
     for file in PAGES.keys() - pages.keys():
         layout.report.with_name(file).unlink(missing_ok=True)
+
+
+LISTED = 8
+"""Stages with a row of their own among the computing resources; the rest share one."""
+
+
+def _write_methods(study: Study, used: pd.DataFrame) -> None:
+    """Write the page, and its text for a manuscript: ``methods.md``, ``methods.bib``."""
+    layout, known = study.layout, commit()
+    text = methods(study, preprocessing_texts(layout, used))
+    paragraphs, references = cite(text)
+    write_text(methods_page(paragraphs, references), layout.report.with_name("methods.md"))
+    write_text(bibtex(cited(text), load_references()), layout.report.with_name("methods.bib"))
+    provenance = {"commit": known["commit"][:10] if known["commit"] else "", "changed": known["changed"]}
+    provenance |= {"date": time.strftime("%Y-%m-%d %H:%M"), "version": __version__, "packages": versions()}
+    provenance |= {"python": f"{platform.python_version()} on {platform.system()} {platform.machine()}"}
+    write_report_page(
+        study,
+        "methods.html",
+        methods=paragraphs,
+        references=references,
+        provenance=provenance,
+        costs=costs_section(layout),
+        configuration=yaml.safe_dump(study.config.model_dump(mode="json"), sort_keys=False),
+    )
+
+
+def costs_section(layout: Layout) -> list[Block]:
+    """Return the most expensive stages of this dataset, the others together, and the total; [] without measurements."""
+    table, _ = ledger(layout.ledger.parent, layout.results.name)
+    if table.empty:
+        return []
+    stages = table.groupby("stage").agg(dict.fromkeys(SUMS, "sum") | {"peak_memory_mb": "max"})
+    stages = stages.sort_values("cpu_hours", ascending=False, kind="stable")
+    parts = {str(name): stages.loc[[name]] for name in stages.index[:LISTED]}
+    if len(stages) > LISTED:
+        parts[f"{len(stages) - LISTED} other stages"] = stages.iloc[LISTED:]
+    rows = [{"name": name, "part": part} for name, part in {**parts, "all": stages}.items()]
+    return [Table(filled("costs", rows, duration=_time), say("costs.caption"), layout.ledger)]
+
+
+def _time(hours: float) -> str:
+    """Return a time in a suitable unit."""
+    if not hours:
+        return DASH
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{hours * 60:.1f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
 
 
 REFRESH = '<meta http-equiv="refresh" content="0; url={place}">'

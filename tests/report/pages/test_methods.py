@@ -16,17 +16,8 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml, write_json, write_table, write_yaml
 from bolt.jobs.process import versions
 from bolt.report.html import run_title
-from bolt.report.pages.methods import (
-    LISTED,
-    bibtex,
-    cite,
-    cited,
-    costs_section,
-    load_references,
-    methods,
-    methods_page,
-    preprocessing_texts,
-)
+from bolt.report.pages.methods import bibtex, cite, cited, load_references, methods, methods_page, preprocessing_texts
+from bolt.report.pages.report import LISTED, costs_section
 from tests.jobs.test_ledger import measured, noted
 from tests.report.before import as_before
 from tests.report.results import ATLAS, make_scans, settings
