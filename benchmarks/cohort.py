@@ -133,6 +133,7 @@ def table_of(study: Path, kind: str) -> Path:
 
 def seconds_of(subjects: int) -> Any:
     """Return a function that gives the recorded seconds of a job on one core."""
+
     def seconds(job: Any) -> float:
         rule = job.rule.name
         if rule == "train_folds":  # of models without epochs

@@ -20,7 +20,7 @@ from benchmarks.verdicts.simulation import Said, Simulation
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.paired import compare, corrected_t, wilcoxon
 from bolt.evaluate.scores import class_arrays, scores
-from bolt.report.tables.readable import baseline_warning
+from bolt.report.tables import baseline_warning
 
 CLASSES = ["control", "patient"]
 ALPHA = 0.05

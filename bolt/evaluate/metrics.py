@@ -7,6 +7,7 @@ did not finish are listed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from bolt.evaluate.scores import (
     scores,
     with_ranks,
 )
-from bolt.io.files import columns, read_json, read_table, write_json, write_table
+from bolt.io.files import columns, json_text, read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 from bolt.models.parts.temperature import fit_temperature
 
@@ -266,15 +267,5 @@ def write_metrics(
     for part in ("pooled", "chance"):
         summary[part] = summary[part] and summary[part] | scope
     write_table(table, out / "metrics.tsv", COLUMNS)
-    write_json(_without_nan(summary), out / "summary.json")
-
-
-def _without_nan(value: Any) -> Any:
-    """Replace NaN, which JSON lacks, by None."""
-    if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    known = json.loads(json_text(summary), parse_constant=lambda _: None)  # JSON lacks NaN
+    write_json(known, out / "summary.json")

@@ -24,8 +24,9 @@ from bolt.report.figures.series import Curve, draw_landmarks, draw_masked, draw_
 from bolt.report.html import say
 from bolt.report.numbers import joined, scope_text
 from bolt.report.pages.explanation import atlas_of
-from bolt.report.tables.explanation import (
+from bolt.report.tables import (
     TASK_KEYS,
+    Sheet,
     landmark_table,
     paper_of,
     read_landmarks,
@@ -33,7 +34,6 @@ from bolt.report.tables.explanation import (
     selected_rois,
     task_titles,
 )
-from bolt.report.tables.readable import Sheet
 
 KEYS = {name: LANDMARK_COLUMNS[name] for name in ("importance", "tokens", "level")}
 LANDMARKS = {**columns("experiments", "explained"), **KEYS, **columns("experiments", "landmarks")}

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bolt.config import Experiment
 from bolt.io.files import read_yaml, write_text
-from bolt.report.tables.readable import Sheet
+from bolt.report.tables import Sheet
 
 CAPTIONS: dict[str, str] = read_yaml(Path(__file__).with_name("captions.yaml"))
 """What stands above and below tables and figures."""

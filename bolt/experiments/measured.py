@@ -20,7 +20,7 @@ from bolt.experiments.spectra import ALL
 from bolt.io.errors import DataError
 from bolt.io.files import columns, read_table, write_table
 from bolt.report.numbers import DASH, decimal, interval, marked, mean_sd, number, reconstructed
-from bolt.report.tables.readable import Sheet
+from bolt.report.tables import Sheet
 
 EXPONENT_COLUMNS = columns("experiments", "exponents")
 MEAN_COLUMNS = columns("experiments", "mean_bands")

@@ -41,7 +41,7 @@ from bolt.report.numbers import (
     scopes_of,
     signed,
 )
-from bolt.report.tables.readable import Sheet, baseline_warning, paired, sees_covariates_only
+from bolt.report.tables import Sheet, baseline_warning, paired, sees_covariates_only
 
 SPREADS = {"folds": "sd", "seeds": "sd_seeds", "the seeds of a fold": "sd_seeds_within"}
 """Source of spread to its column of the results."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from inspect import getmembers, isfunction
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +25,8 @@ from bolt.config.study import Study
 from bolt.explain.explainable import sees_brain
 from bolt.io.files import read_json, read_yaml, write_text
 from bolt.io.names import is_name
-from bolt.report.numbers import (
-    NOTHING,
-    decimal,
-    estimate,
-    interval,
-    known,
-    mean_sd,
-    metric_name,
-    name_of_all,
-    number,
-    number_range,
-    p_value,
-    part_text,
-    percent,
-    scope_of,
-    shown_as,
-    signed,
-)
+from bolt.report import numbers
+from bolt.report.numbers import NOTHING, scope_of
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -146,19 +131,8 @@ def _alignment(frame: pd.DataFrame) -> list[str]:
 def text_environment() -> Environment:
     """Return the templates of plain text: pages escape it, where it is shown."""
     environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, autoescape=False)
-    shown: tuple[Any, ...] = (
-        decimal,
-        effect_text,
-        estimate,
-        interval,
-        interval_text,
-        known,
-        listed,
-        mean_sd,
-        metric_name,
-    )
-    shown += (name_of_all, number, number_range, p_value, part_text, percent, shown_as, signed)
-    functions = {function.__name__: function for function in shown}
+    functions: dict[str, Any] = dict(getmembers(numbers, isfunction))
+    functions |= {function.__name__: function for function in (effect_text, interval_text, listed)}
     environment.filters |= functions
     environment.globals |= {**functions, "words": all_words()}
     environment.tests["known"] = pd.notna
@@ -214,6 +188,12 @@ def filled(table: str, rows: pd.DataFrame | Iterable[Mapping[Any, Any]], /, **fa
     cells = {heading: [cell({**facts, **row}) for row in rows] for heading, cell in _columns(table).items()}
     said = {name: column for name, column in cells.items() if name[-1:] != "?" or not NOTHING.issuperset(column)}
     return pd.DataFrame({name.removesuffix("?"): column for name, column in said.items()})
+
+
+def drawn(file: Path, caption: str, draw: Callable[..., None], *shown: Any, **options: Any) -> Picture:
+    """Return a picture that ``draw(*shown, file, **options)`` saves."""
+    draw(*shown, file, **options)
+    return Picture(file, caption)
 
 
 def run_title(study: Study, run: ModelRun) -> str:

@@ -319,7 +319,7 @@ def plot_importance(
     import matplotlib.pyplot as plt
 
     from bolt.explain.landmarks import top_tokens
-    from bolt.report.figures.series import draw_importance
+    from bolt.report.figures.series import TimeCourse, draw_importance
     from bolt.report.figures.style import RC
 
     if tr is not None and not tr > 0:
@@ -330,7 +330,8 @@ def plot_importance(
     with plt.rc_context(RC):
         if ax is None:
             ax = plt.subplots(figsize=(7.2, 2.2), layout="constrained")[1]
-        draw_importance(ax, weights / (weights.mean() or 1), top_tokens(weights, n_landmarks), tr or np.nan)
+        shown, tokens = weights / (weights.mean() or 1), top_tokens(weights, n_landmarks)
+        draw_importance(ax, TimeCourse(shown, tokens, tr or np.nan, np.arange(len(weights))))
         ax.set(ylabel="importance / mean", xlabel="time (s)" if tr else "volume")
     return ax
 

@@ -30,7 +30,7 @@ from bolt.io.files import columns, read_json, read_table, write_json, write_tabl
 from bolt.io.series_files import is_constant, kept_volumes, read_series
 from bolt.io.volumes import require_tr
 from bolt.jobs.provenance import provenance
-from bolt.report.figures.series import draw_course, time_course
+from bolt.report.figures.series import TimeCourse, draw_course, time_course
 from bolt.report.figures.style import canvas
 from bolt.report.figures.trust import colour_map
 from bolt.report.html import write_page
@@ -422,7 +422,8 @@ def write_explanation(
 def draw_time(scan: GivenScan, weights: NDArray[np.floating], rows: NDArray[np.integer], name: str, out: Path) -> None:
     """Draw the importance of a class, divided by the scan's mean, with the landmarks (`rows`) and with the events."""
     tr = scan.tr or np.nan
-    time_course(weights, scan.series, scan.rois, np.sort(rows), tr, out / "importance.png", volumes=scan.volumes)
+    shown = TimeCourse(weights, np.sort(rows), tr, scan.volumes)
+    time_course(shown, scan.series, scan.rois, out / "importance.png")
     if scan.events is not None and scan.tr is not None:
         course = Course(dict.fromkeys(COURSE, ""), [name], tr, on_grid(weights, scan.volumes)[None], [scan.events])
         with canvas(out / "events.png", height=1.8) as figure:

@@ -14,7 +14,7 @@ from bolt.experiments.entries import entries
 from bolt.experiments.results import paper_values, with_paper
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml, sha256
-from bolt.report.tables.explanation import paper_of
+from bolt.report.tables import paper_of
 from bolt.workflow.run import Run
 from tests.snake import write_yaml
 

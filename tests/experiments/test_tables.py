@@ -25,7 +25,7 @@ from bolt.experiments.results import FAMILY_COLUMNS, RESULT_COLUMNS
 from bolt.experiments.tables import calibration, family_sheet, fold_tests, performance, spread, write_experiment
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
-from bolt.report.tables.readable import Sheet, paired
+from bolt.report.tables import Sheet, paired
 from tests.evaluate.test_paired import made_up
 from tests.experiments.latex import well_formed
 from tests.experiments.test_results import entry, write_run

@@ -128,13 +128,6 @@ class TestEveryPage:
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_the_bar_leads_from_page_to_page(browser, pages):
-    visit(browser, pages["index"])
-    for title in PAGES.values():
-        browser.find_element(By.LINK_TEXT, title).send_keys(Keys.ENTER)
-        assert browser.find_element(By.CSS_SELECTOR, "nav [aria-current]").text == title
-
-
 def rows(browser, table):
     shown = f"[...document.querySelectorAll('{table} tbody tr')].filter(row => row.checkVisibility())"
     return browser.execute_script(f"return {shown}.map(row => row.querySelector('td').innerText)")

@@ -29,7 +29,7 @@ from scipy.ndimage import center_of_mass, distance_transform_edt
 
 from bolt.explain.weights import paint
 from bolt.io.files import write_text
-from bolt.report.figures.series import draw_importance, time_unit
+from bolt.report.figures.series import TimeCourse, draw_importance, time_unit
 from bolt.report.figures.style import DIVERGING, INK, LINE, MUTED, WIDTH, canvas, class_colours
 from bolt.report.figures.trust import colour_map
 
@@ -373,25 +373,20 @@ def plot_overview(
     table: pd.DataFrame | None,
     image: nib.Nifti1Image | None,
     classes: Sequence[str],
-    importance: NDArray[np.floating],
-    tokens: NDArray[np.integer],
-    tr: float,
+    course: TimeCourse,
     out: Path,
-    *,
     title: str,
-    volumes: NDArray[np.integer] | None = None,
 ) -> None:
-    """Draw ``roi_weights.tsv`` (with more than two classes, the first) and importance (T,) of one scan.
+    """Draw ``roi_weights.tsv`` (with more than two classes, the first) and the importance of one scan.
 
-    Without a table or the image of its atlas, only importance is drawn. Other parameters as in
-    `bolt.report.figures.series.time_course`.
+    Without a table or the image of its atlas, only importance is drawn.
     """
     with_brain = table is not None and image is not None
     with canvas(out, width=WIDTH, height=OVERVIEW, layout=None) as figure:
         left = 0.5 if with_brain else 0.09
         axis = figure.add_axes((left, 0.19, 0.98 - left, 0.59))
-        draw_importance(axis, importance, tokens, tr, volumes=volumes)
-        axis.set_xlabel(time_unit(tr))
+        draw_importance(axis, course)
+        axis.set_xlabel(time_unit(course.tr))
         figure.text(left, 0.97, title, fontsize=8.5, color=MUTED, va="top")
         if table is None or image is None:
             return

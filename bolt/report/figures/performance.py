@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from bolt.evaluate.scores import BINS, METRICS
 from bolt.report.figures.style import INK, LINE, MANY, MUTED, WIDTH, canvas, class_colours
 from bolt.report.numbers import LEGEND, TOO_FEW, marked, metric_name
-from bolt.report.tables.readable import Evaluated
+from bolt.report.tables import Evaluated
 
 ROW = 0.27  # inches of height
 STRIPE = "#f2f4f7"

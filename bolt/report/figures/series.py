@@ -15,57 +15,53 @@ from numpy.typing import NDArray
 
 from bolt.explain.tasks import MOST
 from bolt.report.figures.style import DIVERGING, INK, LANDMARK, MANY, MUTED, canvas
-from bolt.report.tables.explanation import TASK_KEYS, task_titles
+from bolt.report.tables import TASK_KEYS, task_titles
+
+
+class TimeCourse(NamedTuple):
+    """Importance (T,) of the volumes of one scan.
+
+    Attributes
+    ----------
+    importance : (T,) array
+    tokens : int array
+        Rows that are landmarks.
+    tr : float
+        Repetition time, s; NaN: time is counted in volumes.
+    volumes : int array (T,)
+        Volume of the scan that each row is.
+    """
+
+    importance: NDArray[np.floating]
+    tokens: NDArray[np.integer]
+    tr: float
+    volumes: NDArray[np.integer]
 
 
 def time_course(
-    importance: NDArray[np.floating],
+    course: TimeCourse,
     series: NDArray[np.floating],
     rois: pd.DataFrame,
-    tokens: NDArray[np.integer],
-    tr: float,
     out: Path,
     *,
     title: str = "",
     landmarks: NDArray[np.integer] | None = None,
-    volumes: NDArray[np.integer] | None = None,
 ) -> None:
-    """Draw importance (T,) above the z-scored series (T, R) of one scan, ROIs by network; dropped volumes are gaps.
+    """Draw importance above the z-scored series (T, R) of one scan, ROIs by network; dropped volumes are gaps.
 
-    Parameters
-    ----------
-    tokens : int array
-        Rows that are landmarks; they are shaded.
-    tr : float
-        Repetition time, s; NaN: the axis counts volumes.
-    landmarks : int array, optional
-        Rows of true events (of the phantom), drawn as a bar.
-    volumes : int array (T,), optional
-        Volume of the scan that each row is; default: all, from the first.
+    `landmarks` are rows of true events (of the phantom), drawn as a bar.
     """
-    volumes = np.arange(len(importance)) if volumes is None else volumes
-    _, unit, limits = _time_axis(tr, volumes)
     with canvas(out, height=4.2) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2.2])
-        draw_importance(upper, importance, tokens, tr, landmarks=landmarks, volumes=volumes)
+        draw_importance(upper, course, landmarks)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=MUTED)
-        picture = carpet(lower, with_gaps(series, volumes), rois, limits)
-        lower.set_xlabel(unit)
-        figure.colorbar(picture, ax=lower, label="BOLD (z)", aspect=18, pad=0.01)
+        _draw_series(lower, series, rois, course.tr, course.volumes, 18)
 
 
-def draw_importance(
-    axis: Axes,
-    importance: NDArray[np.floating],
-    tokens: NDArray[np.integer],
-    tr: float,
-    *,
-    landmarks: NDArray[np.integer] | None = None,
-    volumes: NDArray[np.integer] | None = None,
-) -> None:
-    """Draw importance (T,) over time; parameters as in `time_course`."""
-    volumes = np.arange(len(importance)) if volumes is None else volumes
+def draw_importance(axis: Axes, course: TimeCourse, landmarks: NDArray[np.integer] | None = None) -> None:
+    """Draw importance over time, landmarks shaded; `landmarks` as in `time_course`."""
+    importance, tokens, tr, volumes = course
     step, _, limits = _time_axis(tr, volumes)
     time = volumes * step
     for i, token in enumerate(np.sort(tokens)):
@@ -86,23 +82,22 @@ def draw_importance(
 
 
 def example_series(
-    series: NDArray[np.floating],
-    rois: pd.DataFrame,
-    tr: float,
-    out: Path,
-    *,
-    title: str = "",
-    volumes: NDArray[np.integer] | None = None,
+    series: NDArray[np.floating], rois: pd.DataFrame, tr: float, volumes: NDArray[np.integer], out: Path, title: str
 ) -> None:
-    """Draw the z-scored ROI series (T, R) of one scan as a heat map; parameters as in `time_course`."""
-    volumes = np.arange(len(series)) if volumes is None else volumes
-    _, unit, limits = _time_axis(tr, volumes)
+    """Draw the z-scored ROI series (T, R) of one scan as a heat map; parameters as in `TimeCourse`."""
     with canvas(out, height=3.2) as figure:
         axis = figure.subplots()
-        picture = carpet(axis, with_gaps(series, volumes), rois, limits)
-        axis.set_xlabel(unit)
+        _draw_series(axis, series, rois, tr, volumes, 22)
         axis.set_title(title, fontweight="normal", fontsize=8.5, color=MUTED)
-        figure.colorbar(picture, ax=axis, label="BOLD (z)", aspect=22, pad=0.01)
+
+
+def _draw_series(
+    axis: Axes, series: NDArray[np.floating], rois: pd.DataFrame, tr: float, volumes: NDArray[np.integer], aspect: float
+) -> None:
+    _, unit, limits = _time_axis(tr, volumes)
+    picture = carpet(axis, with_gaps(series, volumes), rois, limits)
+    axis.set_xlabel(unit)
+    axis.figure.colorbar(picture, ax=axis, label="BOLD (z)", aspect=aspect, pad=0.01)
 
 
 def time_unit(tr: float) -> str:

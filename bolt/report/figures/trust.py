@@ -19,7 +19,7 @@ from bolt.explain.trust.faithfulness import DIRECTIONS, REPLACEMENTS
 from bolt.explain.trust.similarity import GONE, PERMUTED, RETRAINED
 from bolt.report.figures.style import DIVERGING, INK, LINE, MANY, MUTED, WIDTH, canvas
 from bolt.report.numbers import DASH, decimal
-from bolt.report.tables.explanation import NAMES, ORDERS
+from bolt.report.tables import NAMES, ORDERS
 
 ORDER_STYLES = {
     "importance": (MANY[1], "-", 2.2),

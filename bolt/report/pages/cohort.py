@@ -5,7 +5,8 @@ Where both output spaces were computed, how similar their ROI series are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +20,32 @@ from bolt.folds.splits import quarters
 from bolt.io.files import columns, holds_something, read_columns, read_json, read_table, to_numbers, write_table
 from bolt.io.series_files import kept_volumes
 from bolt.jobs.provenance import provenance_path
+from bolt.report import tables
 from bolt.report.figures import performance
 from bolt.report.figures import series as figures
-from bolt.report.html import Block, Picture, Table, Text, figure_folder, filled, say
-from bolt.report.tables import readable
+from bolt.report.html import Block, Picture, Table, Text, drawn, figure_folder, filled, say, write_report_page
+from bolt.report.pages.subjects import Subject
 from bolt.series.cache import SeriesCache, volumes_of
+
+
+def write_cohort(
+    study: Study, used: pd.DataFrame, exclusions: pd.DataFrame, subjects: Sequence[Subject], reference: str
+) -> None:
+    """Write the page; `used` are the included scans, `reference` is the model whose predictions it names."""
+    atlases = study.config.atlas_places
+    series = [block for atlas in atlases for block in series_section(study, atlas)]
+    write_report_page(
+        study,
+        "cohort.html",
+        used=len(used),
+        subjects=subjects,
+        columns=list(dict.fromkeys(name for subject in subjects for name in subject.facts)),
+        reference=reference,
+        cohort=cohort_section(study, used),
+        exclusions=exclusions,
+        quality=quality_section(study),
+        series=series + spaces_section(study.layout, used["scan_id"], atlases),
+    )
 
 
 def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
@@ -45,7 +67,7 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
     record = provenance_path(layout.scans)
     inputs = read_json(record)["inputs"] if record.is_file() else []
     people = [path for path in inputs if path != str(layout.config)]
-    blocks: list[Block] = [Table(readable.cohort(used, classes), say("cohort.included", people=people), layout.scans)]
+    blocks: list[Block] = [Table(tables.cohort(used, classes), say("cohort.included", people=people), layout.scans)]
     if layout.cohort.is_file():
         published = filled("published", read_table(layout.cohort))
         blocks.append(Table(published, say("cohort.published"), layout.cohort))
@@ -59,7 +81,7 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
         Picture(picture, f"Included scans by {groups}; bars mark medians."),
         Text("A model can exploit anything that varies with the label, not only the brain:"),
         *[Text(row.words, warning=row.verdict in (DIFFERS, MAY_DIFFER)) for row in tests.itertuples()],
-        Table(readable.cohort_tests(tests), say("cohort.tests"), file),
+        Table(tables.cohort_tests(tests), say("cohort.tests"), file),
     ]
     warnings = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
     if len(warnings):
@@ -102,7 +124,7 @@ def quality_section(study: Study) -> list[Block]:
     if not layout.quality.is_file():
         return []
     cutoffs = {name: (bound, value) for bound, name, value in study.config.quality.cutoffs()}
-    shown = readable.quality(read_table(layout.quality, text=("scan_id", "subject", "anatomy")), cutoffs)
+    shown = tables.quality(read_table(layout.quality, text=("scan_id", "subject", "anatomy")), cutoffs)
     if shown.empty:
         return []
     linked = layout.quality_page.is_file()
@@ -115,14 +137,14 @@ def series_section(study: Study, atlas: str) -> list[Block]:
     layout, folder = study.layout, study.layout.cache(atlas)
     if not (folder / "manifest.json").is_file():
         return [Text(f"{atlas}: no series were made.", warning=True)]
-    cache, picture = SeriesCache(folder), figure_folder(layout) / f"{atlas}_series.png"
+    cache = SeriesCache(folder)
     scan = cache.index.iloc[0]
     volumes = volumes_of(scan, layout.series_file(scan["scan_id"], atlas))
-    title = f"{scan['scan_id']} · {atlas}"
-    figures.example_series(cache.series(0), cache.rois, float(scan["tr"]), picture, title=title, volumes=volumes)
+    shown: Any = cache.series(0), cache.rois, float(scan["tr"]), volumes
+    title, picture = f"{scan['scan_id']} · {atlas}", figure_folder(layout) / f"{atlas}_series.png"
     grouped = cache.rois["network"].notna().any()
     caption = say("series.example", atlas=atlas, n_rois=cache.n_rois, n_scans=len(cache), grouped=grouped)
-    blocks: list[Block] = [Picture(picture, caption)]
+    blocks: list[Block] = [drawn(picture, caption, figures.example_series, *shown, title=title)]
 
     shares, damaged = {}, {}
     for file in sorted(layout.series("*").parent.glob(f"*/*_atlas-{atlas}_coverage.tsv")):
@@ -133,9 +155,9 @@ def series_section(study: Study, atlas: str) -> list[Block]:
     if shares:
         of_rois = pd.concat(shares.values(), axis=1)
         spread = {"median": of_rois.median(axis=1), "minimum": of_rois.min(axis=1), "maximum": of_rois.max(axis=1)}
-        picture = figure_folder(layout) / f"{atlas}_coverage.png"
-        figures.coverage(pd.DataFrame(spread), study.config.parcellate.coverage, picture)
-        blocks.append(Picture(picture, say("series.coverage", atlas=atlas)))
+        picture, threshold = figure_folder(layout) / f"{atlas}_coverage.png", study.config.parcellate.coverage
+        caption = say("series.coverage", atlas=atlas)
+        blocks.append(drawn(picture, caption, figures.coverage, pd.DataFrame(spread), threshold))
 
     coverage = read_table(folder / "coverage.tsv", text=("name",))
     lost = coverage[(coverage["n_uncovered"] > 0) | (coverage["n_constant"] > 0)]

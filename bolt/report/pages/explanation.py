@@ -24,7 +24,7 @@ from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import holds_something, read_json, read_table
 from bolt.report.figures.brains import centres, plot_connectome, plot_networks, plot_overview, plot_regions, write_views
-from bolt.report.figures.series import draw_masked, draw_tasks, of_task, time_course
+from bolt.report.figures.series import TimeCourse, draw_masked, draw_tasks, of_task, time_course
 from bolt.report.figures.trust import plot_network_matrices, plot_roi_matrices
 from bolt.report.html import (
     Block,
@@ -33,7 +33,9 @@ from bolt.report.html import (
     Table,
     Text,
     View,
+    drawn,
     figure_folder,
+    filled,
     run_anchor,
     run_figure,
     run_scope,
@@ -50,16 +52,7 @@ from bolt.report.pages.trust import (
     truth_blocks,
 )
 from bolt.report.pages.verdicts import MARKS, believed, counted, verdicts_of
-from bolt.report.tables.explanation import (
-    TASK_KEYS,
-    alignment_table,
-    connected_regions,
-    selected_networks,
-    selected_rois,
-    sign_counts,
-    strongest_connections,
-    task_titles,
-)
+from bolt.report.tables import TASK_KEYS, alignment_table, selected_rois, sign_counts, task_titles
 from bolt.series.cache import SeriesCache, volumes_of
 
 if TYPE_CHECKING:
@@ -110,18 +103,14 @@ def examples(study: Study, run: ModelRun) -> list[dict[str, Any]]:
     return [row for name in classes for row in found[found["label"] == name].head(EXAMPLES).to_dict("records")]
 
 
-def _course(study: Study, run: ModelRun, scan: dict[str, Any], cache: SeriesCache) -> dict[str, Any]:
-    """Return the importance of an example, its landmarks, TR and volumes; and its row of the cache."""
+def _course(study: Study, run: ModelRun, scan: dict[str, Any], cache: SeriesCache) -> tuple[int, TimeCourse]:
+    """Return the row of the cache of an example, and its importance."""
     row = cache.index["scan_id"].tolist().index(scan["scan_id"])
     table, weights = read_importance(run.fold(scan["fold"]))
     importance = weights[int(np.flatnonzero(table["scan_id"] == scan["scan_id"])[0])]
-    return {
-        "row": row,
-        "importance": importance,
-        "landmarks": top_tokens(importance, study.config.explain.tokens),
-        "tr": float(cache.index["tr"].iloc[row]),
-        "volumes": volumes_of(cache.index.iloc[row], study.layout.series_file(scan["scan_id"], run.atlas)),
-    }
+    tokens, tr = top_tokens(importance, study.config.explain.tokens), float(cache.index["tr"].iloc[row])
+    volumes = volumes_of(cache.index.iloc[row], study.layout.series_file(scan["scan_id"], run.atlas))
+    return row, TimeCourse(importance, tokens, tr, volumes)
 
 
 def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
@@ -135,21 +124,13 @@ def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
     blocks: list[Block] = []
     for scan in scans:
         name, predicted = scan["scan_id"], scan["predicted"]
-        course = _course(study, run, scan, cache)
-        picture = run_figure(study, run, f"{name}_importance")
-        time_course(
-            course["importance"],
-            cache.series(course["row"]),
-            cache.rois,
-            course["landmarks"],
-            course["tr"],
-            picture,
-            title=f"{name} · true: {scan['label']} · predicted: {predicted} ({scan[f'p_{predicted}']:.2f})",
-            landmarks=None if events is None else events.loc[events["scan_id"] == name, "volume"].to_numpy(int),
-            volumes=course["volumes"],
-        )
+        row, course = _course(study, run, scan, cache)
+        title = f"{name} · true: {scan['label']} · predicted: {predicted} ({scan[f'p_{predicted}']:.2f})"
+        planted = None if events is None else events.loc[events["scan_id"] == name, "volume"].to_numpy(int)
         caption = say("moments.example", name=name, wrong=scan["wrong"], planted=events is not None)
-        blocks.append(Picture(picture, caption))
+        shown: Any = {"title": title, "landmarks": planted}
+        picture = run_figure(study, run, f"{name}_importance")
+        blocks.append(drawn(picture, caption, time_course, course, cache.series(row), cache.rois, **shown))
     return blocks
 
 
@@ -165,21 +146,19 @@ def tasks_blocks(study: Study, run: ModelRun) -> list[Block]:
         read_table(out / name, text=(*TASK_KEYS, "trial_type")).fillna(missing)
         for name in ("tasks_blocks.tsv", "tasks_alignment.tsv")
     )
-    picture = run_figure(study, run, "tasks")
-    draw_tasks(curves, events, picture)
+    caption = say("moments.task", shift=study.config.explain.hrf_shift)
     blocks: list[Block] = [
-        Picture(picture, say("moments.task", shift=study.config.explain.hrf_shift)),
+        drawn(run_figure(study, run, "tasks"), caption, draw_tasks, curves, events),
         Table(alignment_table(aligned), say("moments.alignment"), out / "tasks_alignment.tsv"),
     ]
     if (out / "tasks_series.npy").is_file():
         about = read_json(out / "tasks_series.json")
         key = (about["class"], about["task"], about["run"])
         series, masked = np.load(out / "tasks_series.npy", allow_pickle=False)
-        picture = run_figure(study, run, "masked_task")
         rois = read_table(run.cache / "rois.tsv", text=("name", "network", "hemisphere"))
-        curve, shown = of_task(curves, key), of_task(events, key)
-        draw_masked(curve, shown, series, masked, rois, about["RepetitionTime"], picture)
-        blocks.append(Picture(picture, say("moments.masked", title=task_titles([key])[key])))
+        shown = of_task(curves, key), of_task(events, key), series, masked, rois, about["RepetitionTime"]
+        caption = say("moments.masked", title=task_titles([key])[key])
+        blocks.append(drawn(run_figure(study, run, "masked_task"), caption, draw_masked, *shown))
     return blocks
 
 
@@ -188,20 +167,12 @@ def draw_overview(study: Study, run: ModelRun) -> None:
     scans = examples(study, run)
     if not scans:
         return
-    course = _course(study, run, scans[0], SeriesCache(run.cache))
+    _, course = _course(study, run, scans[0], SeriesCache(run.cache))
     weights = run.explanation / "roi_weights.tsv"
     image = label_image(study, run.atlas) if weights.is_file() else None
-    plot_overview(
-        None if image is None else read_table(weights, text=ROI_TEXT),
-        image,
-        study.dataset.coloured,
-        course["importance"],
-        course["landmarks"],
-        course["tr"],
-        run_figure(study, run, "overview"),
-        title=f"{scans[0]['scan_id']}, predicted: {scans[0]['predicted']}",
-        volumes=course["volumes"],
-    )
+    table = None if image is None else read_table(weights, text=ROI_TEXT)
+    title = f"{scans[0]['scan_id']}, predicted: {scans[0]['predicted']}"
+    plot_overview(table, image, study.dataset.coloured, course, run_figure(study, run, "overview"), title)
 
 
 # ---- regions
@@ -220,9 +191,9 @@ def regions_blocks(study: Study, run: ModelRun) -> list[Block]:
     networks = read_table(out / "networks.tsv", text=("class", "network")).fillna({"network": "n/a"})
     if set(networks["network"]) != {"n/a"}:
         picture = run_figure(study, run, "networks")
-        plot_networks(networks, study.dataset.coloured, picture)
-        blocks.append(Picture(picture, say("regions.networks")))
-        blocks.append(Table(selected_networks(networks), "Networks of the selected ROIs.", out / "networks.tsv"))
+        blocks.append(drawn(picture, say("regions.networks"), plot_networks, networks, study.dataset.coloured))
+        shown = filled("selected_networks", networks[networks["n_selected"] > 0])
+        blocks.append(Table(shown, "Networks of the selected ROIs.", out / "networks.tsv"))
     return blocks
 
 
@@ -233,10 +204,9 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
         image = atlas.label_image
     except BoltError as error:
         return [Text(f"No brain map: {error}", warning=True)]
-    picture = run_figure(study, run, "brain")
-    plot_regions(weights, image, classes, picture)
     blocks: list[Block] = [Text(say("regions.strongest"))] if atlas.is_maps else []
-    blocks.append(Picture(picture, say("regions.brain", explain=study.config.explain)))
+    caption = say("regions.brain", explain=study.config.explain)
+    blocks.append(drawn(run_figure(study, run, "brain"), caption, plot_regions, weights, image, classes))
     stem = figure_folder(study.layout) / run_anchor(run)
     for shown, (volume, cortex) in write_views(weights, image, classes, stem).items():
         caption = say("regions.interactive", classes=classes)
@@ -301,16 +271,16 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
     if clear.empty:
         blocks.append(Text(say("connections.none")))
     elif image is not None:
-        picture = run_figure(study, run, "connectome")
-        plot_connectome(clear, image, classes, picture)
-        blocks.append(Picture(picture, say("connections.brain", n=len(clear), colours=colours)))
+        picture, caption = run_figure(study, run, "connectome"), say("connections.brain", n=len(clear), colours=colours)
+        blocks.append(drawn(picture, caption, plot_connectome, clear, image, classes))
     blocks += _connected_regions(study, run, image)
     if image is not None:
         rois = np.unique(shown[["value_a", "value_b"]].to_numpy(int))
         found = zip(rois, centres(image, rois), strict=True)
         places = {int(value): str(place).replace("-", "−") for value, place in found}
     caption = say("connections.strongest", shuffles=SHUFFLES, n=table["n"].iloc[0])
-    blocks.append(Table(strongest_connections(shown, places), caption, file))
+    strongest = filled("strongest_connections", shown, several=shown["class"].nunique() > 1, places=places)
+    blocks.append(Table(strongest, caption, file))
     return blocks
 
 
@@ -331,9 +301,10 @@ def _connected_regions(study: Study, run: ModelRun, image: nib.Nifti1Image | Non
     blocks: list[Block] = []
     if image is not None:
         picture = run_figure(study, run, "connected_regions")
-        plot_regions(table, image, shown, picture)
-        blocks.append(Picture(picture, say("connections.regions", explain=study.config.explain, classes=shown)))
-    return [*blocks, Table(connected_regions(table), say("connections.selected"), file)]
+        caption = say("connections.regions", explain=study.config.explain, classes=shown)
+        blocks.append(drawn(picture, caption, plot_regions, table, image, shown))
+    listed = filled("connected_regions", table[table["selected"].astype(bool)])
+    return [*blocks, Table(listed, say("connections.selected"), file)]
 
 
 Part = Callable[[Study, ModelRun], list[Block]]

@@ -67,6 +67,9 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     several_sites = study.dataset.site is not None
     if layout.scans.is_file():
         several_sites = read_table(layout.scans, text=("site",))["site"].nunique() > 1
+    folds_run: dict[tuple[int, ...], list[str]] = {}
+    for model in study.models.values():
+        folds_run.setdefault(tuple(config.folds.of(model.name)), []).append(model.shown)
     template = text_environment().get_template("methods.txt")
     text = template.render(
         config=config,
@@ -78,7 +81,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         connected=[model for model in study.models.values() if sees_brain(model)],
         shuffles=SHUFFLES,
         alike=_alike(study),
-        folds_run=_folds_run(study),
+        folds_run=folds_run,
         atlases=atlases,
         carried={name: space for name, space in carried.items() if space},
         cutoffs=[(MEASURES[name], bound, cutoff) for bound, name, cutoff in known],
@@ -134,18 +137,6 @@ def folds_compared(study: Study) -> int:
         compared = finished.pop(reference(study).run_name)
         most = max([most, *(len(compared & folds) for folds in finished.values())])
     return most
-
-
-def _folds_run(study: Study) -> str:
-    """Name the folds that were run, if not all."""
-    models_of: dict[tuple[int, ...], list[str]] = {}
-    for model in study.models.values():
-        models_of.setdefault(tuple(study.config.folds.of(model.name)), []).append(model.shown)
-    every = models_of.pop(tuple(range(study.config.folds.outer)), [])
-    parts = [f"{', '.join(map(str, folds))} with {', '.join(names)}" for folds, names in models_of.items()]
-    if len(parts) == 1 and not every:
-        return f" (folds run: {', '.join(map(str, next(iter(models_of))))})"
-    return f" (folds run: {'; '.join(parts + ['all with the others'] * bool(every))})" if parts else ""
 
 
 # ---- models

@@ -18,20 +18,11 @@ from bolt.evaluate.intervals import FEWEST_GROUPS, FEWEST_PER_CLASS
 from bolt.evaluate.results import Gathered, gather, paired_tests, sites, summaries
 from bolt.io.files import read_json, read_table
 from bolt.models.registry import inputs_of
+from bolt.report import tables
 from bolt.report.figures import performance as figures
-from bolt.report.figures.performance import search
-from bolt.report.html import Block, Chapter, Picture, Table, Text, figure_folder, run_figure, run_scope, run_title, say
-from bolt.report.numbers import (
-    DASH,
-    LEGEND,
-    joined,
-    marked,
-    number,
-    reconstructed,
-)
+from bolt.report.html import Block, Chapter, Table, Text, drawn, figure_folder, run_figure, run_scope, run_title, say
+from bolt.report.numbers import DASH, LEGEND, joined, marked, number, reconstructed
 from bolt.report.pages.verdicts import averaged
-from bolt.report.tables import readable
-from bolt.report.tables.readable import baseline_warning, paired, sees_covariates_only
 
 Compared = tuple[list[Entry], list[Gathered]]
 """All models on one atlas, and their predictions by all seeds."""
@@ -69,21 +60,20 @@ def gathered(study: Study) -> dict[str, Compared]:
     return found
 
 
-def performance_sections(study: Study, rows: Mapping[str, Compared] | None = None) -> list[Chapter]:
-    """Return the comparison of all runs (`rows`, if they were read before), the searches, and each run."""
+def performance_sections(study: Study, rows: Mapping[str, Compared]) -> list[Chapter]:
+    """Return the comparison of all runs (`gathered`), the searches, and each run."""
     compared = comparison(study, rows)
     runs = [run_section(study, run) for run in study.runs]
     return [*([compared] if compared else []), *search_sections(study), *runs]
 
 
-def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chapter | None:
-    """Compare all evaluated runs; None if there are fewer than two. `rows` are those of `gathered`, read before."""
+def comparison(study: Study, rows: Mapping[str, Compared]) -> Chapter | None:
+    """Compare all evaluated runs (`gathered`); None if there are fewer than two."""
     runs = {run_title(study, run): run for run in study.runs}
-    read = {title: readable.read_evaluated(run.folder) for title, run in runs.items()}
+    read = {title: tables.read_evaluated(run.folder) for title, run in runs.items()}
     evaluated = {title: metrics for title, metrics in read.items() if metrics}
     if len(evaluated) < 2:
         return None
-    rows = rows or gathered(study)
     pairs = [pair for of_atlas in rows.values() for pair in zip(*of_atlas, strict=True)]
     name = reference(study).shown
     scopes = joined({title: run_scope(runs[title]) for title in evaluated})
@@ -91,31 +81,31 @@ def comparison(study: Study, rows: Mapping[str, Compared] | None = None) -> Chap
     if study.dataset.classes:
         blocks += [warning for of_atlas in rows.values() for warning in baseline_warnings(study, *of_atlas)]
     fidelities = {title: study.models[run.model].fidelity for title, run in runs.items()}
-    table = readable.comparison(evaluated)
+    table = tables.comparison(evaluated)
     levels = [fidelity.level if (fidelity := fidelities[title]) else DASH for title in table[""]]
     table.insert(1, "fidelity", levels)
     blocks.append(Table(table, say("performance.comparison", classes=study.dataset.classes)))
     if study.dataset.classes:
         picture, unknown = figure_folder(study.layout) / "comparison.png", reconstructed(fidelities)
-        figures.comparison({marked(title, unknown): found for title, found in evaluated.items()}, picture)
-        blocks.append(Picture(picture, say("performance.picture", legend=LEGEND if unknown else "")))
+        caption = say("performance.picture", legend=LEGEND if unknown else "")
+        shown = {marked(title, unknown): found for title, found in evaluated.items()}
+        blocks.append(drawn(picture, caption, figures.comparison, shown))
     by_site = [sites(*pair) for pair in pairs]
     of_sites = pd.concat([found for found in by_site if len(found)] or by_site[:1], ignore_index=True)
     notes = reconstructed({model.shown: model.fidelity for model in study.models.values()})
     if figures.has_sites(of_sites):
-        picture = figure_folder(study.layout) / "sites.png"
-        figures.draw_sites(of_sites, picture, reference=name, unknown=notes)
-        blocks.append(Picture(picture, say("performance.sites", most=figures.MOST)))
+        picture, caption = figure_folder(study.layout) / "sites.png", say("performance.sites", most=figures.MOST)
+        blocks.append(drawn(picture, caption, figures.draw_sites, of_sites, reference=name, unknown=notes))
     if len(study.config.seeds) > 1:
         numbers = pd.concat([summaries(*pair) for pair in pairs])
-        blocks.append(Table(readable.seeds(numbers), say("performance.seeds", n=len(study.config.seeds))))
+        blocks.append(Table(tables.seeds(numbers), say("performance.seeds", n=len(study.config.seeds))))
     blocks += [Text(f"{name} is reconstructed, not the original method: {note}") for name, note in notes.items()]
     for atlas, (entries, found) in rows.items():
         tests = paired_tests(entries, found, name)
         if len(tests):
-            sheet = paired("", tests)
-            caption = [f"{atlas}: tests against {name}. {sheet.caption}", *(f"{note}." for note in sheet.notes)]
-            blocks.append(Table(sheet.frame, " ".join(caption)))
+            sheet = tables.paired("", tests)
+            sentences = [f"{atlas}: tests against {name}. {sheet.caption}", *(f"{note}." for note in sheet.notes)]
+            blocks.append(Table(sheet.frame, " ".join(sentences)))
     return Chapter("All models side by side", blocks)
 
 
@@ -126,7 +116,7 @@ def baseline_warnings(study: Study, entries: Sequence[Entry], gathered: Sequence
     """
     blocks: list[Block] = []
     for baseline in entries:
-        if not sees_covariates_only(baseline.model):
+        if not tables.sees_covariates_only(baseline.model):
             continue
         tests = paired_tests(entries, gathered, baseline.row)
         differences = ["difference", "pooled_difference"]
@@ -134,7 +124,7 @@ def baseline_warnings(study: Study, entries: Sequence[Entry], gathered: Sequence
         warnings: dict[str, str] = {}
         for entry in entries:
             if inputs_of(entry.model.model) != "covariates":
-                warning = baseline_warning(baseline.row, entry.row, tests[tests["row"] == entry.row])
+                warning = tables.baseline_warning(baseline.row, entry.row, tests[tests["row"] == entry.row])
                 warnings |= {entry.row: warning} if warning else {}
         if warnings:
             first, *others = sorted(warnings, key=lambda name: name != reference(study).shown)
@@ -165,33 +155,31 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         separating: list[str] = next((found for info in infos if (found := info.get("separating"))), [])
         blocks.append(Text(say("performance.others", model=model, separating=separating), warning=True))
     blocks.append(
-        Table(readable.performance(metrics, pooled), say("performance.metrics", classes=study.dataset.classes), file)
+        Table(tables.performance(metrics, pooled), say("performance.metrics", classes=study.dataset.classes), file)
     )
     if chance and chance["value"] is not None:
         text = say("performance.chance", **chance, averaged=averaged(chance), level=LEVEL)
         blocks.append(Text(text, warning=chance["p"] > LEVEL))
     if pooled and "brier" in pooled:
-        picture = run_figure(study, run, "calibration")
-        figures.reliability(pooled["calibration"], picture)
-        blocks.append(Table(readable.calibration(metrics, pooled), say("performance.probabilities")))
-        blocks.append(Picture(picture, say("performance.reliability")))
+        picture, caption = run_figure(study, run, "calibration"), say("performance.reliability")
+        blocks.append(Table(tables.calibration(metrics, pooled), say("performance.probabilities")))
+        blocks.append(drawn(picture, caption, figures.reliability, pooled["calibration"]))
     blocks += balanced_blocks(run)
     if summary["sites"]:
         caption = say("performance.of_sites", groups=FEWEST_GROUPS, per_class=FEWEST_PER_CLASS)
-        blocks.append(Table(readable.sites(summary["sites"]), caption))
+        blocks.append(Table(tables.sites(summary["sites"]), caption))
     if pooled:
         picture = run_figure(study, run, "performance")
         if study.dataset.classes is None:
-            figures.predicted_numbers(pooled, picture, study.dataset.label or "")
-            blocks.append(Picture(picture, say("performance.numbers")))
+            label = study.dataset.label or ""
+            blocks.append(drawn(picture, say("performance.numbers"), figures.predicted_numbers, pooled, label=label))
         else:
-            figures.performance(metrics, pooled, picture)
-            blocks.append(Picture(picture, say("performance.run", roc=pooled.get("roc"))))
-    histories = [history for history in sorted(run.folder.glob("fold-*/history.tsv")) if history.stat().st_size]
-    if histories:
+            caption = say("performance.run", roc=pooled.get("roc"))
+            blocks.append(drawn(picture, caption, figures.performance, metrics, pooled))
+    files = [history for history in sorted(run.folder.glob("fold-*/history.tsv")) if history.stat().st_size]
+    if histories := {_fold_of(history): read_table(history) for history in files}:
         picture = run_figure(study, run, "training")
-        figures.training_curves({_fold_of(history): read_table(history) for history in histories}, picture)
-        blocks.append(Picture(picture, say("performance.training")))
+        blocks.append(drawn(picture, say("performance.training"), figures.training_curves, histories))
     return Chapter(title, blocks)
 
 
@@ -207,7 +195,7 @@ def balanced_blocks(run: ModelRun) -> list[Block]:
         blocks.append(Text(say("performance.not_balanced", note=of_balanced["note"])))
     if table["value"].notna().any():
         caption = say("performance.balanced", covariates=of_balanced["covariates"])
-        blocks.append(Table(readable.balanced(table), caption, file))
+        blocks.append(Table(tables.balanced(table), caption, file))
     return blocks
 
 
@@ -223,14 +211,16 @@ def search_sections(study: Study) -> list[Chapter]:
         for searched in sorted(path for path in folder.glob("*") if any(path.glob("fold-*/best.json"))):
             files = {_fold_of(file): file for file in searched.glob("fold-*/best.json")}
             best = {fold: read_json(files[fold]) for fold in sorted(files)}
-            tables = {fold: files[fold].with_name("trials.tsv") for fold in best}
-            trials = {fold: read_table(path, text=("state", "reason")) for fold, path in tables.items()}
+            tried = {fold: files[fold].with_name("trials.tsv") for fold in best}
+            trials = {fold: read_table(path, text=("state", "reason")) for fold, path in tried.items()}
             picture = figure_folder(study.layout) / f"{atlas}_{searched.name}_search.png"
-            search(best, trials, picture)
             n_trials, first = sum(map(len, trials.values())), next(iter(best.values()))
             caption = say("performance.chosen", n_trials=n_trials, n_folds=len(best), first=first)
-            blocks: list[Block] = [Table(chosen(best, trials), caption, searched)]
-            blocks += [Picture(picture, say("performance.search")), _schemes(study, atlas, searched.name)]
+            blocks: list[Block] = [
+                Table(chosen(best, trials), caption, searched),
+                drawn(picture, say("performance.search"), figures.search, best, trials),
+                _schemes(study, atlas, searched.name),
+            ]
             sections.append(Chapter(f"Search of {searched.name} on {atlas}", blocks))
     return sections
 
@@ -260,11 +250,11 @@ def _schemes(study: Study, atlas: str, model: str) -> Block:
         choice = study.layout.choice(atlas, scheme, model)
         if choice.is_file():
             run = study.layout.run(atlas, load_model(str(choice)), study.config.seeds[0])
-            if metrics := readable.read_evaluated(run.folder):
+            if metrics := tables.read_evaluated(run.folder):
                 evaluated[f"scheme '{scheme}'"] = metrics
     if len(evaluated) < 2:
         return Text(say("performance.one_scheme"))
     metric, unit = ("accuracy", 100) if study.dataset.classes else ("r", 1)
     finished = [table[table["state"] == "ok"].set_index("fold")[metric] * unit for table, _ in evaluated.values()]
     caption = say("performance.schemes", differences=(finished[1] - finished[0]).dropna(), metric=metric)
-    return Table(readable.comparison(evaluated), caption)
+    return Table(tables.comparison(evaluated), caption)

@@ -34,12 +34,14 @@ from bolt.jobs.ledger import SUMS, ledger
 from bolt.jobs.process import versions
 from bolt.jobs.provenance import commit
 from bolt.models.registry import fitted_at_once, has_epochs
+from bolt.report import tables
 from bolt.report.figures import performance as figures
 from bolt.report.html import (
     PAGES,
     Block,
     Picture,
     Table,
+    drawn,
     figure_folder,
     filled,
     pages_of,
@@ -49,40 +51,14 @@ from bolt.report.html import (
     say,
     write_report_page,
 )
-from bolt.report.numbers import (
-    DASH,
-    LEGEND,
-    joined,
-    marked,
-    metric_name,
-    name_of_all,
-    reconstructed,
-    scope_of,
-)
-from bolt.report.pages.cohort import (
-    cohort_section,
-    quality_section,
-    series_section,
-    spaces_section,
-    with_lengths,
-    with_motion,
-)
+from bolt.report.numbers import DASH, LEGEND, joined, marked, metric_name, name_of_all, reconstructed, scope_of
+from bolt.report.pages.cohort import with_lengths, with_motion, write_cohort
 from bolt.report.pages.explanation import unexplained
-from bolt.report.pages.methods import (
-    bibtex,
-    cite,
-    cited,
-    load_references,
-    methods,
-    methods_page,
-    preprocessing_texts,
-)
+from bolt.report.pages.methods import bibtex, cite, cited, load_references, methods, methods_page, preprocessing_texts
 from bolt.report.pages.performance import Compared, gathered, performance_sections, reference, reference_run
 from bolt.report.pages.subjects import index_exclusions, write_subjects
 from bolt.report.pages.trust import leaks_section
 from bolt.report.pages.verdicts import MARKS, NOT_SUPPORTED, believed, verdicts_of
-from bolt.report.tables import readable
-from bolt.report.tables.readable import standing
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 SURE = 0.95
@@ -157,7 +133,7 @@ def _predicted(
     others: list[dict[str, Any]] = []
     for other, role in roles.items():
         name, its = study.models[other.model].shown, scope_of(summaries[other])
-        how = standing(tests[tests["row"] == name])
+        how = tables.standing(tests[tests["row"] == name])
         about = {"name": name, "value": values[other], "scope": its if its != scope else ""}
         others.append({"how": how, "role": role, **about})
     return say(
@@ -227,13 +203,8 @@ def _all_models(study: Study, summaries: Mapping[ModelRun, dict[str, Any]]) -> P
         for model, summary in zip(models, summaries.values(), strict=True)
     ]
     metric, file = "auc" if study.dataset.classes else "r", figure_folder(study.layout) / "models.png"
-    figures.overview(rows, metric, file)
     notes = ["Hollow: tested on some of the folds"] * any(scopes.values()) + joined(scopes) + [LEGEND] * bool(unknown)
-    return Picture(file, say("findings.models", metric=name_of_all(metric), notes=notes))
-
-
-LISTED = 8
-"""Stages with a row of their own among the computing resources; the rest share one."""
+    return drawn(file, say("findings.models", metric=name_of_all(metric), notes=notes), figures.overview, rows, metric)
 
 
 def write_report(study: Study) -> None:
@@ -248,19 +219,7 @@ def write_report(study: Study) -> None:
     used = with_lengths(with_motion(used, layout, first), layout, first)
     compared = gathered(study)
     subjects = write_subjects(study, exclusions, compared)
-    series = [block for atlas in atlases for block in series_section(study, atlas)]
-    write_report_page(
-        study,
-        "cohort.html",
-        used=len(used),
-        subjects=subjects,
-        columns=list(dict.fromkeys(name for subject in subjects for name in subject.facts)),
-        reference=reference(study).shown,
-        cohort=cohort_section(study, used),
-        exclusions=exclusions,
-        quality=quality_section(study),
-        series=series + spaces_section(layout, used["scan_id"], atlases),
-    )
+    write_cohort(study, used, exclusions, subjects, reference(study).shown)
     apart = leaks_section(study) if "trust.html" not in pages else None
     chapters = performance_sections(study, compared) + ([apart] if apart else [])
     write_report_page(study, "performance.html", runs=chapters)
@@ -275,13 +234,17 @@ def write_report(study: Study) -> None:
         outer=study.config.folds.outer,
         atlases=atlases,
         models=[model.shown for model in study.models.values()],
-        truth=readable.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
+        truth=tables.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
         scope=run_scope(reference_run(study)),
         findings=findings(study, compared),  # repeats the tests of the cohort
         unexplained={} if "explanation.html" in pages else unexplained(study),
     )
     for file in PAGES.keys() - pages.keys():
         layout.report.with_name(file).unlink(missing_ok=True)
+
+
+LISTED = 8
+"""Stages with a row of their own among the computing resources; the rest share one."""
 
 
 def _write_methods(study: Study, used: pd.DataFrame) -> None:

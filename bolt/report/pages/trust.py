@@ -17,12 +17,12 @@ from bolt.explain.trust.similarity import GONE, RETRAINED
 from bolt.folds.audit import find_leaks
 from bolt.folds.check import SAME, series_contents
 from bolt.io.files import holds_something, read_table
+from bolt.report import tables
 from bolt.report.figures.series import Curve, draw_landmarks
 from bolt.report.figures.trust import draw_faithfulness, draw_sanity, draw_stability
-from bolt.report.html import Block, Chapter, Picture, Table, Text, filled, run_figure, say
+from bolt.report.html import Block, Chapter, Table, Text, drawn, filled, run_figure, say
 from bolt.report.numbers import decimal, interval
-from bolt.report.tables import readable
-from bolt.report.tables.explanation import (
+from bolt.report.tables import (
     CONTROL_NAMES,
     REPLACED_BY,
     SANITY_CHECKS,
@@ -54,7 +54,7 @@ def truth_blocks(study: Study, run: ModelRun) -> list[Block]:
     file = truth_file(study, run)
     if file is None:
         return []
-    rows = readable.truth(read_table(file, text=("measure", "unit")))
+    rows = tables.truth(read_table(file, text=("measure", "unit")))
     rows = rows[rows["measure"].str.contains("landmark|planted")]
     return [Table(filled("planted", rows), say("trust.truth"), file)]
 
@@ -76,9 +76,9 @@ def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
     ]
     subsets = read_landmarks(subset_file) if subset_file.is_file() else pd.DataFrame()
     if len(subsets):
-        picture = run_figure(study, run, "subsets")
-        draw_landmarks([Curve("", subsets, table, 1 / max(1, len(classes)))], picture)
-        blocks.append(Picture(picture, say("landmarks.subsets", tokens=explain.tokens)))
+        curves = [Curve("", subsets, table, 1 / max(1, len(classes)))]
+        caption = say("landmarks.subsets", tokens=explain.tokens)
+        blocks.append(drawn(run_figure(study, run, "subsets"), caption, draw_landmarks, curves))
     return blocks
 
 
@@ -95,11 +95,9 @@ def stability_blocks(study: Study, run: ModelRun) -> list[Block]:
         pairs = (table["what"] != "halves") & ~table["one"].isin(SUMMARIES)
         folds = table[(table["between"] == "folds") & pairs]
         if len(folds):
-            picture = run_figure(study, run, "stability")
-            draw_stability(folds, picture)
             n_scans = folds.loc[folds["what"] == "importance", "n"].max()
             caption = say("stability.picture", n_classes=folds["class"].nunique(), n_scans=n_scans)
-            blocks.append(Picture(picture, caption))
+            blocks.append(drawn(run_figure(study, run, "stability"), caption, draw_stability, folds))
     return blocks if table.empty else [*blocks, Table(stability_table(table), say("stability.table"), file)]
 
 
@@ -130,11 +128,9 @@ def sanity_blocks(study: Study, run: ModelRun) -> list[Block]:
         blocks.append(Text(text, warning=verdict != ("reproducible" if row["check"] == RETRAINED else "passed")))
     cascade = table[(table["check"] == "cascade") & (table["fold"] == "all")]
     if len(cascade):
-        picture = run_figure(study, run, "sanity")
-        draw_sanity(table, picture)
         each = "independent" in set(table["check"])
         caption = say("sanity.picture", each=each, n_scans=cascade["n_scans"].iloc[0], gone=GONE)
-        blocks.append(Picture(picture, caption))
+        blocks.append(drawn(run_figure(study, run, "sanity"), caption, draw_sanity, table))
     return [*blocks, Table(sanity_table(table), say("sanity.table"), file)]
 
 
@@ -155,14 +151,13 @@ def faithfulness_blocks(study: Study, run: ModelRun) -> list[Block]:
     if options.scans == 0 or not all(holds_something(file) for file in files):
         return []
     lines, areas = (read_table(file, text=AREAS_TEXT) for file in files)
-    picture = run_figure(study, run, "faithfulness")
-    draw_faithfulness(lines, picture)
     first = areas.iloc[0].to_dict()
     missing = first["missing_folds"] if isinstance(first["missing_folds"], str) else ""
     scans = f"{first['n_scans']} test scans of fold {first['folds']}{missing and f'; without fold {missing}'}."
+    caption = say("faithfulness.curves", block=options.block, scans=scans)
     return [
         Text(outcome(areas)),
-        Picture(picture, say("faithfulness.curves", block=options.block, scans=scans)),
+        drawn(run_figure(study, run, "faithfulness"), caption, draw_faithfulness, lines),
         Table(area_table(areas), say("faithfulness.areas", scans=scans), files[1]),
     ]
 

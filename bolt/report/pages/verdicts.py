@@ -24,7 +24,7 @@ from bolt.io.files import holds_something, read_json, read_table, read_yaml
 from bolt.report.html import TEMPLATES, fill, say
 from bolt.report.numbers import decimal, p_value, signed
 from bolt.report.pages.trust import correlation, no_control, truth_file
-from bolt.report.tables.explanation import CONTROL_NAMES, REPLACED_BY
+from bolt.report.tables import CONTROL_NAMES, REPLACED_BY
 
 SUPPORTED, NOT_SUPPORTED, NOT_TESTED = "supported", "not supported", "not tested"
 MARKS = {SUPPORTED: "✓", NOT_SUPPORTED: "✗", NOT_TESTED: "○"}

@@ -54,8 +54,9 @@ def test_time_course_marks_tokens_and_truth(tmp_path):
     random = np.random.default_rng(0)
     weights, values = random.uniform(size=40), random.standard_normal((40, 12))
     plain, marked = tmp_path / "plain.png", tmp_path / "marked.png"
-    series.time_course(weights, values, ROIS, np.array([3]), 2.0, plain)
-    series.time_course(weights, values, ROIS, np.array([3, 20, 30]), 2.0, marked, landmarks=np.array([4, 5]), title="s")
+    one, three = (series.TimeCourse(weights, np.array(rows), 2.0, np.arange(40)) for rows in ([3], [3, 20, 30]))
+    series.time_course(one, values, ROIS, plain)
+    series.time_course(three, values, ROIS, marked, landmarks=np.array([4, 5]), title="s")
     assert has_colour(marked, MANY[2]) and not has_colour(plain, MANY[2])
     assert has_colour(plain, LANDMARK, 1000) and not has_colour(plain, LANDMARK, 9000)
     assert has_colour(marked, LANDMARK, 9000)  # three bars of a fortieth of the axis each
@@ -94,10 +95,9 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
     random = np.random.default_rng(0)
     volumes = np.setdiff1d(np.arange(5, 40), [10, 12])
     weights, values = random.uniform(size=len(volumes)), random.standard_normal((len(volumes), 12))
-    tokens, events = np.array([6]), np.array([0])
-    out = tmp_path / "a.png"
-    series.time_course(weights, values, ROIS, tokens, 2.0, out, volumes=volumes, landmarks=events)
-    series.example_series(values, ROIS, 2.0, tmp_path / "b.png", volumes=volumes)
+    course = series.TimeCourse(weights, np.array([6]), 2.0, volumes)
+    series.time_course(course, values, ROIS, tmp_path / "a.png", landmarks=np.array([0]))
+    series.example_series(values, ROIS, 2.0, volumes, tmp_path / "b.png", "")
     upper, lower = drawn[0][:2]
     line, alone = (artist.get_xydata() for artist in upper.lines)
     assert line[:, 0].tolist() == (2.0 * np.arange(5, 40)).tolist()
@@ -115,7 +115,7 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
 def test_without_a_repetition_time_the_axis_counts_volumes(tmp_path, drawn):
     values = np.random.default_rng(0).standard_normal((40, 12))
     for tr in (2.0, np.nan):
-        series.example_series(values, ROIS, tr, tmp_path / "a.png")
+        series.example_series(values, ROIS, tr, np.arange(40), tmp_path / "a.png", "")
     seconds, volumes = (axes[0] for axes in drawn)
     assert [axis.images[0].get_extent()[:2] for axis in (seconds, volumes)] == [[-1.0, 79.0], [-0.5, 39.5]]
     assert seconds.get_xlabel() != volumes.get_xlabel()

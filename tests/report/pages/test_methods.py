@@ -1,31 +1,27 @@
-"""The methods text says what really ran, and cites what it says."""
+"""The methods text says what really ran, and cites what it says; the table of what it cost."""
 
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from bolt import __version__
 from bolt.cohort.quality import QUALITY_COLUMNS
-from bolt.config import Config, Parcellate, Quality, known, load_dataset
-from bolt.config.layout import folder_of, prefix_of
+from bolt.config import Config, Parcellate, Quality, load_config, load_dataset
+from bolt.config.layout import Layout, folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError
-from bolt.io.files import write_json, write_table, write_yaml
+from bolt.io.files import read_yaml, write_json, write_table, write_yaml
 from bolt.jobs.process import versions
 from bolt.report.html import run_title
-from bolt.report.pages.methods import (
-    bibtex,
-    cite,
-    cited,
-    load_references,
-    methods,
-    methods_page,
-    preprocessing_texts,
-)
+from bolt.report.pages.methods import bibtex, cite, cited, load_references, methods, methods_page, preprocessing_texts
+from bolt.report.pages.report import LISTED, costs_section
+from tests.jobs.test_ledger import measured, noted
 from tests.report.before import as_before
 from tests.report.results import ATLAS, make_scans, settings
+from tests.snake import series_dataset
 
 
 @pytest.fixture
@@ -53,54 +49,20 @@ def changed(study, models=(), source=None, dataset=None, **config):
     return Study(config, about.model_copy(update=dataset or {}))
 
 
-THREE = ["svm", "lstm", "majority"]
-BY_FOLD = {"model": "lstm", "searched": "per-fold", "by_fold": {fold: {"training": {"epochs": 4}} for fold in range(3)}}
-BEST = {"model": "lstm", "training": {"epoch_choice": "best_validation"}}
-UNSANE = {"sanity": {"draws": 0, "permuted": True, "retrained": False, "scans": None}, "faithfulness": {"scans": 0}}
-ASYMMETRIC, LINEAR = {"space": "MNI152NLin2009cAsym"}, {"space": "MNI152NLin6Asym"}
-CASES = {
-    "as it is": {},
-    "gradient of the loss": {"explain": {"gradient": "loss"}},
-    "negative gradient": {"explain": {"gradient": "minus_loss"}},
-    "odds ratios": {"explain": {"odds_ratio": "published"}},
-    "copies excluded, sessions joined": {"folds": {"duplicates": "exclude"}, "dataset": {"join_scans": "session"}},
-    "copies grouped, subjects joined": {"folds": {"duplicates": "group"}, "dataset": {"join_scans": "subject"}},
-    "leave site out, best epoch": {"folds": {"scheme": "leave-site-out"}, "models": [BEST]},
-    "covariates beside series": {"models": [{"model": "bolt", "covariates": ["age"]}]},
-    "no tokens": {"models": [{"model": "bolt", "hyper": {"cls_token": "none"}}]},
-    "searched in each fold": {"models": [BY_FOLD]},
-    "searched in one fold": {"models": [{"model": "svm", "searched": "paper"}]},
-    "searched once": {"models": [{"model": "svm", "searched": "shared"}]},
-    "numbers": {"dataset": {"classes": None, "label": "age"}},
-    "four folds": {"models": THREE, "folds": {"outer": 4}},
-    "two of four folds": {"models": THREE, "folds": {"outer": 4, "run": [1, 2]}},
-    "one fold with two models": {"models": THREE, "folds": {"outer": 4, "run": {"svm": [3], "lstm": [3]}}},
-    "other folds with each": {
-        "models": THREE,
-        "folds": {"outer": 4, "run": {"svm": [3], "lstm": [0, 1], "majority": [3]}},
-    },
-    "permutations": {"models": ["bolt", "svm"], "folds": {"outer": 4, "permutations": 50}},
-    "no checks but permuted labels": {"models": ["bolt"], "explain": UNSANE},
-    "an ensemble that is not explained": {"models": ["ensemble", "bolt"]},
-    "an ensemble of BolT": {"models": ["bolt_hybrid"]},
-    "native space": {"preprocess": {"output": "native"}},
-    "other space": {"preprocess": ASYMMETRIC},
-    "an atlas carried over": {"source": "fmriprep", "atlases": ["schaefer400", "aal116"], "preprocess": ASYMMETRIC},
-    "maps and labels": {"source": "fmriprep", "atlases": ["schaefer400", "difumo64"], "preprocess": LINEAR},
-    "maps alone": {"source": "fmriprep", "atlases": ["difumo64"], "preprocess": LINEAR},
-    **{source: {"source": source} for source in ("abide1", "hcp_rest", "hcp_task", "phantom", "series", "xcpd")},
-    **{
-        f"{policy} of {source}": {"source": source, "parcellate": {"uncovered": policy}}
-        for policy in Parcellate.model_fields["uncovered"].annotation.__args__
-        for source in ("phantom", "abide1")
-    },
-}
+def cases():
+    """Yield the settings of ``settings.yaml``, datasets as they are shipped, and policies for ROIs without coverage."""
+    yield from read_yaml(Path(__file__).with_name("settings.yaml")).items()
+    for source in ("abide1", "hcp_rest", "hcp_task", "phantom", "series", "xcpd"):
+        yield source, {"source": source}
+    for policy in Parcellate.model_fields["uncovered"].annotation.__args__:
+        for source in ("phantom", "abide1"):
+            yield f"{policy} of {source}", {"source": source, "parcellate": {"uncovered": policy}}
 
 
 def test_the_text_follows_the_settings(run):
     """The whole text, then what other settings remove (-) and add (+)."""
     usual, parts = [], []
-    for name, changes in CASES.items():
+    for name, changes in cases():
         text = methods(changed(run[0], **changes))
         words, references = cite(text)
         assert references and "[@" not in "".join(words), name
@@ -213,19 +175,6 @@ def test_covariates_are_named_in_which_the_classes_were_balanced(run):
     assert "the same distribution of motion and age was estimated with overlap weights" in said(study)
 
 
-def test_all_models_are_described_in_plain_text(run):
-    """What any of the shipped models says has no trace of a template, of Python or of a missing value."""
-    study = changed(run[0], known("model"))
-    words, _ = cite(methods(study))
-    names = [model.shown for model in study.models.values()]
-    assert len({*names}) == len(known("model")) and {"BolT (published code)", "CNN-LSTM", "Motion only"} <= {*names}
-    for name in names:
-        its = re.compile(rf"{re.escape(name)}(, an? | \[| was | always | is an )")
-        assert sum(its.match(text) is not None for text in words) == 1, name
-    traces = re.compile(r"\{|\}|None|True|False|\bnan\b|@|  | [,.;]|\.\.|\(\)|\d[eE]-\d")
-    assert [text for text in words if text[-1] not in ".;:" or traces.search(text)] == []
-
-
 def test_windows_in_seconds_are_those_of_the_runs(run):
     """TR and crop are in the checkpoints of folds, and of members of ensembles; before training, neither is known."""
     checkpoint = {"model": {"hyper": {"tr": 0.72, "crop": 150}}}
@@ -266,3 +215,20 @@ def test_entries_for_reference_managers_are_those_that_were_read_last():
     about |= {"title": r"50 % of {R&D} at $1 ~ #2_3 ^ C:\x", "journal": "Brain & Mind", "volume": "1", "pages": "2-3"}
     references = load_references() | {"signs": about}
     as_before("methods.bib", bibtex(list(references), references))
+
+
+def test_dearest_first_the_rest_in_one_line_and_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    layout = Layout(load_config(series_dataset(tmp_path)))
+    assert costs_section(layout) == []
+    for i in range(LISTED + 2):
+        measured(tmp_path / "results", f"stage_{i}", "all", 360.0 * (i + 1), 360.0 * (i + 1))
+    measured(tmp_path / "results", "stage_0", "all", 1e6, 1e6, dataset="other")
+    (block,) = costs_section(layout)
+    assert block.frame["stage"].tolist() == [*(f"stage_{i}" for i in range(9, 1, -1)), "2 other stages", "all"]
+    assert block.frame["processor time"].tolist()[-2:] == ["18.0 min", "5.5 h"]
+    assert block.frame["jobs"].tolist()[-2:] == ["2", "10"] and "GPU time" not in block.frame
+    assert block.file == Path("results/ledger.tsv")
+    noted(tmp_path / "results", "stage_9", "all", device="cuda: NVIDIA H200")
+    (block,) = costs_section(layout)
+    assert block.frame["GPU time"].tolist() == ["1.0 h", *["–"] * 8, "1.0 h"]

@@ -10,15 +10,16 @@ import torch
 from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Model, load_model
 from bolt.config.models import MIN_SCANS, Fidelity, FoldSettings
+from bolt.io.files import read_yaml
 from bolt.models import registry
 from bolt.models.majority import Majority
 from bolt.models.parts import linear
-from bolt.models.registry import create_model, inputs_of, with_facts
+from bolt.models.registry import create_model, default_of, with_facts
 from bolt.report.pages.methods import model_text
 from bolt.training import loop
 from bolt.training.outputs import Training
 from bolt.training.runner import train_folds
-from bolt.training.schedule import BETAS, betas, learning_rate
+from bolt.training.schedule import betas, learning_rate
 from tests.caches import dataset, pack, scan_table, split
 from tests.models.conformance import ALL, TORCH, small_model
 from tests.report.before import as_before, changes_of
@@ -30,51 +31,27 @@ OF_SITES = DATASET.model_copy(update={"site": "site"})
 FACTS = {"tr": TR, "crop": CROP}
 
 
-def changed(name, hyper=None, training=None, **top):
+def changed(model, hyper=None, training=None, **top):
     """Return a shipped model with other settings."""
-    model = load_model(name)
+    model = load_model(model)
     t = model.training.model_copy(update=training or {})
+    top |= {name: TYPES[name](value) for name, value in top.items() if name in TYPES}
     return model.model_copy(update={"hyper": model.hyper | (hyper or {}), "training": t} | top)
 
 
-NETWORKS = {
-    "everything of BolT": changed(
-        "bolt",
-        {"input_dropout": 0.25, "roi_dropout": 0.15, "correlations": 5, "correlations_dropout": 0.35},
-        {"clip_gradient": 0.7, "label_smoothing": 0.12, "average_weights": 0.9, "weight_decay": 0.03},
-        covariates=["age"],
-    ),
-    "mixed scans": changed("bolt_tuned", {"cls_token": "none"}, {"mixup": 0.3, "precision": "bfloat16"}),
-    "several lengths": changed("meanmlp", None, {"crop_range": (0.5, 0.9), "batch_size": 1, "epochs": 6}),
-    "a single epoch": changed("lstm", {}, {"epochs": 1, "precision": "tf32"}),
-    "only a rise": changed("stagin", {}, {"warmup_epochs": 99}),
-    "a rise of one epoch": changed("hatnet", {"attention_dropout": 0.2}, {"warmup_epochs": 1}),
-    "no rise": changed("bolt", {}, {"warmup_epochs": 0, "crop_range": (0.5, 1.5)}, covariates=["age", "sex"]),
-    "no rise in one cycle": changed("bolt_published", {}, {"warmup_epochs": 0}),
-    "all edges, mixed": changed("braingnn", {"complete": True}, {"mixup": 0.5}),
-    "whole scans": changed("braingnn", {"edge_share": 0.3}, connectivity="scan"),
-    "windows as configured": changed("gc_lstm", {"window_seconds": 12, "least_windows": 3}),
-    "shorter windows": changed("gc_lstm", {"least_windows": 5}),
-    "half of the subjects": changed("lstm", train_share=0.5),
-    "reconstructed": changed("lstm", fidelity=Fidelity(level="reconstructed", note="Guessed.")),
-    "searched in each fold": changed("lstm", by_fold={0: FoldSettings(training={"epochs": 3})}),
-    "searched once": changed("lstm", searched="shared"),
-    "settings of this dataset": load_model("bolt_published").model_copy(
-        update={"by_dataset": {"toy": load_model("bolt_published").by_dataset["abide1"].model_copy(
-            update={"crop": 33, "training": {"batch_size": 5}})}}
-    ),
+TYPES = {
+    "fidelity": Fidelity.model_validate,
+    "by_fold": lambda folds: {fold: FoldSettings(**values) for fold, values in folds.items()},
+}
+VARIANTS = read_yaml(Path(__file__).with_name("variants.yaml"))
+NETWORKS = {name: changed(**about) for name, about in VARIANTS["networks"].items()}
+PUBLISHED = load_model("bolt_published")
+TOY = PUBLISHED.by_dataset["abide1"].model_copy(update={"crop": 33, "training": {"batch_size": 5}})
+NETWORKS |= {
+    "settings of this dataset": PUBLISHED.model_copy(update={"by_dataset": {"toy": TOY}}),
     "defaults of a network": Model(name="plain", model="lstm", training=load_model("bolt").training),
-}  # fmt: skip
-AT_ONCE = {
-    "published SVM": changed("svm", {"kernel": "rbf", "calibration": "platt"}, connectivity="crop"),
-    "SVM with numbers": changed("svm", {"kernel": "rbf", "gamma": 0.07, "C": 3.5}, fisher_z=True),
-    "given penalty": changed("ridge", {"penalty": 0.6}, harmonise="means", unseen_site="pooled"),
-    "other shrinkage": changed("tangent", {"shrinkage": 0.35, "penalty": 2}),
-    "chosen shrinkage": changed("tangent", {"shrinkage": None}),
-    "ComBat": changed("svm", harmonise="combat"),
-    "ComBat, motion kept": changed("svm", harmonise="combat", preserve=["mean_fd"]),
-    "other C": changed("motion_only", {"C": 0.3}, train_share=0.5),
-    "other prior": changed("ensemble", {"prior": 7}),
+}
+AT_ONCE = {name: changed(**about) for name, about in VARIANTS["at_once"].items()} | {
     "defaults of a regression": Model(name="plain", model="tangent"),
     "vectors of others": Model(name="probe", model="features", file=Path("there/probe.npz"), description="a probe"),
     "predictions of others": Model(name="theirs", model="predictions", file=Path("theirs.tsv")),
@@ -102,78 +79,65 @@ def test_texts_on_models_are_those_that_were_read_last(monkeypatch):
     as_before("models.txt", version.sub("<version>", "\n\n".join(parts)) + "\n")
 
 
-NUMBER = r"(\d+(?:\.\d+)?(?: × 10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
-CLAIMED = set()
-"""Texts and positions of the numbers that a pattern has found."""
-
-
-def numbers(text, pattern):
-    """Return the numbers at each ``#`` of a pattern that the text has once; [] if it does not have it."""
-    found = list(re.finditer(pattern.replace("#", NUMBER), text))
-    assert len(found) <= 1, (pattern, text)
-    CLAIMED.update((text, match.start(i)) for match in found for i in range(1, match.re.groups + 1))
-    digits = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
-    return [float(value.replace(" × 10", "e").translate(digits)) for match in found for value in match.groups()]
-
-
 DROPOUTS = {
-    r"dropout of single ROI values \(rate #\)": r"input_dropout\.p",
-    r"dropout of whole ROIs \(rate #\)": r"\.roi_dropout",
-    r"dropout in attention layers \(rate #\)": r"bags\.\w+_attention\.dropout|summaries\..*",
-    r"dropout of the weights with which volumes and windows are pooled \(rate #\)": r"bags\.word_dropout\.p",
-    r"correlations between ROIs \(dropout rate #\)": r"correlations\.0\.p",
-    r"stochastic depth \(rate rising linearly to # in the last block\)": r"blocks\.\d+\.drop_path",
-    r" dropout \(rate #": ".*",
+    "input_dropout": r"input_dropout\.p",
+    "roi_dropout": r"\.roi_dropout",
+    "attention_dropout": r"bags\.\w+_attention\.dropout|summaries\..*",
+    "word_dropout": r"bags\.word_dropout\.p",
+    "correlations_dropout": r"correlations\.0\.p",
+    "drop_path": r"blocks\.\d+\.drop_path",
+    "dropout": ".*",
 }
-"""Kinds of dropout: the sentence, and where the rates are in the network."""
-LOSSES = {
-    r"cross-window regularisation \(weight #\)": "cwr_weight",
-    r"a penalty on ROI representations that are not orthogonal \(weight #\)": "orthogonality_weight",
-    r"a unit loss on pooling vectors \(weight #\)": "unit_weight",
-    r"a top-k pooling loss \(weight #\)": "pooling_weight",
-    r"a group-level consistency loss \(weight #\)": "consistency_weight",
-}
+"""Settings of which the text tells, and where the rates are in the network."""
+LOSSES = ("cwr_weight", "orthogonality_weight", "unit_weight", "pooling_weight", "consistency_weight")
 
 
 @pytest.mark.parametrize("name", [*TORCH, *NETWORKS])
-def test_the_network_is_that_of_the_text(name):
-    """Its dropout, losses, windows, size and rates, whether it reads the last volume; no number is left over."""
+def test_the_network_is_as_its_settings_say(name):
+    """Of which the text tells: dropout, losses, windows and size, and whether it reads the last volume."""
     model, of_dataset = (NETWORKS.get(name) or load_model(name)).on(DATASET)
     model = small_model(model)
     text = model_text(model, of_dataset, [FACTS])
     covariates = {"n_covariates": len(model.covariates)} if model.covariates else {}
     net = create_model(model.model, 9, 2, **with_facts(model.model, model.hyper, FACTS), **covariates).eval()
+
+    def setting(name):
+        return model.hyper.get(name, default_of(model.model, name, None))
+
     rates = {
         f"{path}.{key}": float(value)
         for path, module in net.named_modules()
         for key, value in vars(module).items()
         if (key == "p" or "drop" in key) and type(value) in (int, float) and value
     }
-    for pattern, place in DROPOUTS.items():
+    for of, place in DROPOUTS.items():
         there = [rates.pop(path) for path in list(rates) if re.fullmatch(place, path)]
-        if "depth" in pattern and there:
+        if of == "drop_path" and there:
             blocks = [block.drop_path for block in net.blocks]
             assert blocks == pytest.approx(np.linspace(0, max(there), len(blocks)))
             there = [max(there)]
-        assert numbers(text, pattern) == pytest.approx(sorted({*there}), rel=1e-6), pattern
+        # a rate without a place is of a layer that these settings leave out, of which the text does not tell either
+        assert {*there} in ({setting(of)}, set()) and bool(there) == (of in told(text)), of
     local = any(getattr(m, "dropout_before_fusion", 0) or getattr(m, "before_fusion", 0) for m in net.modules())
     assert local == ("that of the output of attention was applied in each window, before windows were averaged" in text)
-    of_labels = {"consistency_weight"} if model.training.mixup else set()
-    unused = of_labels | ({"cwr_weight"} if getattr(net, "cls_token", "local") == "none" else set())
-    for pattern, weight in LOSSES.items():
-        used = getattr(net, weight, 0) and weight not in unused
-        assert numbers(text, pattern) == ([getattr(net, weight)] if used else []), weight
+    assert [getattr(net, weight, None) for weight in LOSSES] == list(map(setting, LOSSES))
     if getattr(net, "correlations", None):
-        assert numbers(text, "A layer of width #") == [net.correlations[1].out_features]
+        assert net.correlations[1].out_features == setting("correlations")
     if model.model == "gc_lstm":
-        volumes, seconds = numbers(text, r"Its windows had # volumes \(# s\)")
-        assert volumes == net.window and seconds == pytest.approx(volumes * TR, abs=0.051)
+        assert f"Its windows had {net.window} volumes ({net.window * TR:.1f} s)" in text
     if model.model == "bolt":
-        compare_blocks(text, net)
-    compare_rates(text, model.training)
-    compare_settings(text, model, of_dataset.crop)
-    said = re.finditer(rf"(?<![\w-]){NUMBER}", text.split(" It is a reconstruction")[0])
-    assert [text[: one.end()][-60:] for one in said if (text, one.start()) not in CLAIMED] == []
+        attention, window, hidden = net.blocks[0].attention, net.window, net.norm.normalized_shape[0]
+        sizes = [len(net.blocks), attention.n_heads, attention.head_dim, hidden]
+        assert sizes == [setting("n_blocks"), setting("n_heads"), setting("head_dim"), setting("hidden") or 9]
+        assert ("within windows of" in text) == ("over all volumes" not in text)
+        if setting("windowed"):
+            assert window == setting("window")
+            stride, share = setting("stride"), setting("stride_coefficient")
+            assert net.stride == (max(1, int(share * window + 1e-6)) if stride is None else stride)
+            wanted = [
+                np.ceil(m * setting("fringe_coefficient") * (window - net.stride) - 1e-6) for m in range(sizes[0])
+            ]
+            assert [block.attention.fringe for block in net.blocks] == wanted or setting("fringe") is not None
     unread, random = False, torch.Generator().manual_seed(0)
     options = {"covariates": torch.zeros(1, net.n_covariates)} if covariates else {}
     for length in range(41, 50):
@@ -183,82 +147,36 @@ def test_the_network_is_that_of_the_text(name):
     assert ("full length, up to the last whole window." in text) == unread
 
 
-def compare_settings(text, model, crop):
-    """What is as configured; how a training uses it is tested elsewhere."""
-    t = model.training
-    whole = inputs_of(model.model) == "connectivity" and model.connectivity == "scan"
-    shortest, longest = (0, 0) if whole else t.crop_lengths(crop)
-    for pattern, values in {
-        "random crops of at most # volumes": [longest] if longest and shortest == longest else [],
-        "random crops of # to # volumes": [shortest, longest] if shortest < longest else [],
-        "trained for # epochs": [t.epochs] if t.epochs > 1 else [],
-        r"\((?:L2 penalty|weight decay) #\)": [t.weight_decay] if t.weight_decay else [],
-        "a batch size of #": [t.batch_size],
-        r"mixup of pairs of scans \[@mixup\] \(α = #\)": [t.mixup] if t.mixup else [],
-        r"label smoothing \[@label_smoothing\] \(#\)": [t.label_smoothing] if t.label_smoothing else [],
-        "clipping of gradients to a norm of #": [t.clip_gradient] if t.clip_gradient else [],
-        r"\[@ema\], decay #\)": [t.average_weights] if t.average_weights else [],
-        "Only # % of the training subjects": [100 * model.train_share] if model.train_share < 1 else [],
-    }.items():
-        assert numbers(text, pattern) == pytest.approx(values), pattern
-    if found := numbers(text, "Edges joined the # % of ROI pairs"):
-        assert found == [100 * model.hyper["edge_share"]]
-    if found := numbers(text, r"not # s, because a training crop would otherwise hold fewer than #\."):
-        assert found == [model.hyper["window_seconds"], model.hyper["least_windows"]]
+def told(text):
+    """Return the dropout settings of which a text tells."""
+    words = {
+        "input_dropout": "dropout of single ROI values",
+        "roi_dropout": "dropout of whole ROIs",
+        "attention_dropout": "dropout in attention layers",
+        "word_dropout": "dropout of the weights with which",
+        "correlations_dropout": "(dropout rate",
+        "drop_path": "stochastic depth",
+        "dropout": " dropout (rate",
+    }
+    return [name for name, word in words.items() if word in text]
 
 
-def compare_blocks(text, net):
-    attention = net.blocks[0].attention
-    blocks = numbers(text, "has # transformer blocks of # attention heads with # dimensions")
-    assert blocks == [len(net.blocks), attention.n_heads, attention.head_dim]
-    hidden = net.norm.normalized_shape[0]
-    assert numbers(text, r"hidden dimensions: #\)") == [hidden] or (hidden == 9 and "as many as ROIs" in text)
-    if found := numbers(text, "within windows of # volumes"):
-        assert found == [net.window]
-    for share in numbers(text, "stride coefficient α = #"):
-        assert net.stride == max(1, int(share * net.window + 1e-6))
-    for share in numbers(text, r"fringe coefficient β = #\)"):
-        wanted = [np.ceil(m * share * (net.window - net.stride) - 1e-6) for m in range(len(net.blocks))]
-        assert [block.attention.fringe for block in net.blocks] == wanted
-
-
-def compare_rates(text, t):
-    """Rates and momenta of all steps follow from the text."""
-    steps = 3
-    now = [(i / steps, 1 / steps) for i in range(1, steps * t.epochs + 1)]
-    rates, momenta = ([of(t, *step) for step in now] for of in (learning_rate, betas))
-    if constant := numbers(text, "The learning rate was constant at #"):
-        assert set(rates) == {*constant} and set(momenta) == {BETAS}
-        return
-    shape = "(?:linearly|along half a cosine wave)"
-    rise = numbers(text, f"The learning rate (?:rose|fell) {shape} from # to # over the first")
-    first, peak = rise or [None, *numbers(text, f"The learning rate (?:started at|fell {shape} from) #")]
-    warm = (numbers(text, "over the first # epochs") or [1.0])[0] if rise else 0.0
-    assert ("rate rose" in text) == (bool(rise) and peak >= first)
-    one_cycle, cosine = "one-cycle" in text, "along half a cosine wave" in text
-    expected = []
-    for done, step in now:
-        if done <= warm:
-            expected.append(between(first, peak, (done - step) / (warm - step) if one_cycle else done / warm, cosine))
-        elif factor := numbers(text, "was multiplied by # every"):
-            every = (numbers(text, "every # epochs") or [1])[0]
-            expected.append(peak * factor[0] ** ((done - step - warm + 1e-9) // every))
-        else:
-            (final,) = numbers(text, r" to #\. [A-Z]")
-            expected.append(between(peak, final, (done - warm) / (t.epochs - warm), cosine))
-    assert rates == pytest.approx(expected, rel=1e-6)
-    if not one_cycle:
-        assert set(momenta) == {BETAS}
-        return
-    top, course = int(np.argmax(rates)), np.array(momenta)[:, 0]
-    assert numbers(text, "β1 fell from # to #") == ([course[0], pytest.approx(course[top])] if warm else [])
-    falls = [pytest.approx(course[top], abs=0.01), course[-1]] if warm < t.epochs else []
-    assert numbers(text, r"rose from # to # \(one-cycle") == falls
-    assert (np.diff(course[: top + 1]) <= 0).all() and (np.diff(course[top:]) >= 0).all()
-
-
-def between(start, end, share, cosine):
-    return start + (end - start) * ((1 - np.cos(np.pi * share)) / 2 if cosine else share)
+def test_rates_along_half_a_cosine_wave_and_in_steps():
+    """Other schedules are those of the paper and of torch: ``tests/training/test_schedule.py``."""
+    t = load_model("bolt").training.model_copy(update={"epochs": 10, "warmup_epochs": 4, "schedule": "cosine"})
+    first, peak, final = t.learning_rate, t.peak_learning_rate, t.final_learning_rate
+    half = (1 - np.cos(np.pi / 4)) / 2  # of a wave, a quarter of the time
+    due = {
+        0: first,
+        1: first + half * (peak - first),
+        2: (first + peak) / 2,
+        5.5: peak + half * (final - peak),
+        10: final,
+    }
+    assert {epoch: learning_rate(t, epoch, 1e-9) for epoch in due} == pytest.approx(due)
+    steps = t.model_copy(update={"schedule": "step", "warmup_epochs": 0, "step_factor": 0.5, "step_epochs": 3})
+    rates = [learning_rate(steps, epoch, 1) / peak for epoch in range(1, 11)]
+    assert rates == pytest.approx([1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125])
 
 
 def test_small_classes_have_fewer_inner_folds_and_sites_of_one_scan_are_unknown():

@@ -1,6 +1,7 @@
-"""Quality pages: every link leads somewhere, and problems are described in words."""
+"""Quality pages, and the report as one file: every link leads somewhere, and problems are described in words."""
 
 import re
+import zipfile
 
 import pandas as pd
 import pytest
@@ -11,9 +12,10 @@ from bolt.config.layout import Layout
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
-from bolt.io.files import write_json, write_status, write_table
+from bolt.io.files import write_json, write_status, write_table, write_text
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.pages.quality import Rater, coverage_strip, outlying, strip, write_quality
+from bolt.report.pages.report import zip_report
 from bolt.report.pages.subjects import write_some_subjects, write_subjects
 
 T1W = {"template_mask_dice": 0.97, "template_correlation": 0.8, "template_shift_margin": 3.1}
@@ -72,14 +74,22 @@ def page(path):
     return path.read_text(encoding="utf-8")
 
 
-def test_every_link_and_picture_exists_and_nothing_comes_from_elsewhere(made):
-    pages = [made.quality_page, *sorted(made.subjects.glob("*.html"))]
-    assert len(pages) == 11
+def test_every_link_and_picture_of_an_unpacked_report_exists_and_nothing_comes_from_elsewhere(made, tmp_path):
+    with pytest.raises(DataError, match="no report yet"):
+        zip_report(made, tmp_path / "report.zip")
+    assert not (tmp_path / "report.zip").exists()
+    write_text('<a href="quality.html">Quality</a><img src="figures/a.png">', made.report)
+    write_text("picture", made.report.parent / "figures" / "a.png")
+    with zipfile.ZipFile(zip_report(made, tmp_path / "sent" / "report.zip")) as archive:
+        archive.extractall(tmp_path / "there")
+    assert not list((tmp_path / "there").rglob("*.tsv"))  # pages and pictures alone
+    pages = sorted((tmp_path / "there").rglob("*.html"))
+    assert len(pages) == 1 + 2 + 10
     for path in pages:
         text = re.sub(r"<nav.*?</nav>", "", page(path), flags=re.S)  # leads to pages of later stages
         assert not re.search(r'(?:src|href)="https?:', text)
-        places = re.findall(r'(?:src|href|data)="([^"#]+)"', text)
-        assert places and all((path.parent / place).is_file() for place in places)
+        places = re.findall(r'(?:src|href|data)="([^"#]+)"|url=([^"]+)"', text)
+        assert places and all((path.parent / (one or other)).is_file() for one, other in places)
         names = set(re.findall(r' id="([^"]+)"', text))
         assert set(re.findall(r'href="#([^"]+)"', text)) <= names
 

@@ -1,6 +1,7 @@
 """Every cell of the report's tables, from numbers of which no two are equal."""
 
 import re
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,26 @@ from bolt.explain.explainable import sees_brain
 from bolt.io.files import write_json, write_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report import numbers
-from bolt.report.tables import explanation, readable
-from bolt.report.tables.readable import baseline_warning, sees_covariates_only, standing
+from bolt.report import tables as readable
+from bolt.report.html import filled
+from bolt.report.tables import baseline_warning, sees_covariates_only, standing
 
 OVER_CHANCE = ("balanced_accuracy", "brier", "log_loss")
 OF_NUMBERS = ("mae", "r", "r2")
+
+
+def parts_of(name):
+    """Return the text below each heading of a file."""
+    parts = re.split("^## (.*)\n\n", Path(__file__).with_name(name).read_text(), flags=re.M)
+    return {title: text.rstrip("\n") for title, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+GIVEN = parts_of("given.txt")
+
+
+def given(name):
+    """Return a table of numbers: `GIVEN`."""
+    return pd.read_csv(StringIO(GIVEN[name]), sep=r"\s*\|\s*", engine="python", dtype={"unit": str, "fold": str})
 
 
 # ---- performance ---------------------------------------------------------------------------------------------------
@@ -59,47 +75,21 @@ def performances():
 
 
 def seeds():
-    numbers = pd.DataFrame(
-        [
-            ("BolT", "aal116", "accuracy", 0.71, 0.62, 0.83, 0.054, 0.0151, 3, 44),
-            ("BolT", "aal116", "log_loss", 0.612, 0.523, 0.734, 0.0545, 0.0156, 4, 88),
-            ("LSTM", "aal116", "accuracy", np.nan, np.nan, np.nan, np.nan, np.nan, 0, 0),
-        ],
-        columns=["row", "atlas", "metric", "mean", "low", "high", "sd", "sd_seeds", "n_folds", "n_scans"],
-    ).assign(expected_folds=4, n_all_scans=88)
-    yield readable.seeds(numbers)
-    yield readable.seeds(pd.concat([numbers, numbers.assign(atlas="cc200")]))
+    yield readable.seeds(given("seeds"))
+    yield readable.seeds(pd.concat([given("seeds"), given("seeds").assign(atlas="cc200")]))
 
 
 # ---- participants and images ---------------------------------------------------------------------------------------
 def cohorts():
     """All: ages 21 23 30 36, mean 27.5, sd √35.25 = 5.94; FD .11 .13 .20 .26, mean .175, sd .0594."""
-    columns = ["label", "subject", "site", "age", "sex", "mean_fd", "n_volumes", "tr"]
-    scans = pd.DataFrame(
-        [
-            ("a", "1", "x", 21.0, "F", 0.11, 101, 2.0),
-            ("a", "1", "x", 23.0, "F", 0.13, 103, 2.5),
-            ("b", "2", "y", 30.0, "M", 0.20, 120, 1.5),
-            ("b", "3", "z", 36.0, "F", 0.26, 120, 1.5),
-            ("b", "4", "y", np.nan, None, np.nan, 130, np.nan),
-        ],
-        columns=columns,
-    )
-    yield readable.cohort(scans, ["b", "a"])
+    yield readable.cohort(given("cohort"), ["b", "a"])
     unknown = dict.fromkeys(["site", "age", "sex", "mean_fd"], np.nan)
     few = pd.DataFrame({"label": ["a", "b", "b"], "subject": ["1", "2", "2"], "n_volumes": [100, 90, 90], "tr": 2.0})
     yield readable.cohort(few.assign(**unknown), ["a", "b"])
 
 
 def cohort_tests():
-    columns = ["measure", "n", "units", "test", "effect_name", "effect", "low", "high", "p", "p_holm", "verdict"]
-    nothing = (np.nan,) * 5
-    found = pd.DataFrame(
-        [("Site", 41.0, 30.0, "χ²", "Cramér's V", 0.071, 0.0, 0.123, 0.012, 0.036, "differs"),
-         ("Age", 42.0, 42.0, "U", "r", *nothing, None),
-         ("Sex", 43.0, 43.0, "χ²", "φ", -0.224, np.nan, np.nan, 0.00012, 0.45, "may differ")],
-        columns=columns,
-    )  # fmt: skip
+    found = given("cohort_tests")
     yield readable.cohort_tests(found)
     yield readable.cohort_tests(found.assign(units=found["n"]))
 
@@ -117,45 +107,20 @@ def quality():
 
 
 def truth():
-    columns = ["measure", "value", "unit", "null", "null_meaning", "oracle", "low", "high", "passed"]
-    found = pd.DataFrame(
-        [("error", 1.3, "mm", 4.9, "unaligned", 0.2, np.nan, 2.1, True),
-         ("r", 0.91, "1", 0.02, None, 0.99, 0.81, np.nan, "False"),
-         ("AUC", 0.52, None, np.nan, "chance", np.nan, 0.41, 0.62, 1.0),
-         ("later", np.nan, "1", np.nan, None, np.nan, np.nan, np.nan, None)],
-        columns=columns,
-    )  # fmt: skip
-    yield readable.truth(found)
+    yield readable.truth(given("truth"))
 
 
 # ---- explanations --------------------------------------------------------------------------------------------------
 def regions():
-    columns = [
-        "class", "rank", "name", "network", "hemisphere", "weight", "weight_sd", "importance", "selected",
-        "selection_frequency", "weight_random", "weight_wrong_class", "weight_fixed_class", "sign_agrees",
-    ]  # fmt: skip
-    found = pd.DataFrame(
-        [("F", 1, "V1", "visual", "L", 0.412, 0.131, 0.512, True, 0.8, 0.1, -0.2, 0.3, True),
-         ("F", 2, "A1", None, None, 0.3, 0.1, 0.35, False, 0.4, 0.1, 0.2, 0.3, True),
-         ("M", 3, "M1", None, None, 0.213, 0.092, 1.0, True, 0.61, 0.1, 0.2, -0.3, False),
-         ("M", 4, "M2", None, None, 0.2, 0.1, 1.0, True, 0.5, -0.1, -0.2, -0.3, False)],
-        columns=columns,
-    )  # fmt: skip
-    yield explanation.selected_rois(found)
-    yield pd.DataFrame({"signs": [explanation.sign_counts(found)]})
-    networks = [("F", "visual", 9, 4), ("F", "motor", 8, 0), ("M", None, 7, 1)]
-    columns = ["class", "network", "n_rois", "n_selected"]
-    yield explanation.selected_networks(pd.DataFrame(networks, columns=columns))
+    found = given("regions")
+    yield readable.selected_rois(found)
+    yield pd.DataFrame({"signs": [readable.sign_counts(found)]})
+    networks = given("networks")
+    yield filled("selected_networks", networks[networks["n_selected"] > 0])
 
 
 def alignment():
-    columns = ["class", "task", "run", "trial_type", "share_of_time", "share_of_importance", "ratio", "p", "p_holm"]
-    found = pd.DataFrame(
-        [("WM", "WM", "LR", "0bk", 0.251, 0.523, 2.084, 0.012, 0.024),
-         ("WM", "WM", "RL", "2bk", 0.1, 0.2, 2.0, 0.3, 0.6)],
-        columns=columns,
-    ).assign(n_scans=[7, 8], ratio_untrained=[1.04, 0.96])  # fmt: skip
-    yield explanation.alignment_table(found)
+    yield readable.alignment_table(given("alignment"))
 
 
 def stability():
@@ -175,44 +140,20 @@ def stability():
          "spearman_raw": -0.84, "same_class": 0.93} | empty
         for one in ("0", "mean", "lowest", "highest")
     ]  # fmt: skip
-    yield explanation.stability_table(pd.DataFrame(regions + halves + importance))
-    yield explanation.stability_table(pd.DataFrame(regions))
-    yield explanation.stability_table(pd.DataFrame(importance).assign(same_class=0.0))
+    yield readable.stability_table(pd.DataFrame(regions + halves + importance))
+    yield readable.stability_table(pd.DataFrame(regions))
+    yield readable.stability_table(pd.DataFrame(importance).assign(same_class=0.0))
 
 
 def sanity():
-    columns = [
-        "check", "step", "fold", "rho", "low", "high", "rho_raw", "raw_low", "raw_high", "n_scans", "n_undefined",
-        "verdict", "note", "contrast", "contrast_low", "contrast_high",
-    ]  # fmt: skip
-    nothing = (np.nan,) * 3
-    found = pd.DataFrame(
-        [("cascade", 1.0, "all", 0.9, 0.8, 1.0, 0.91, 0.81, 0.99, 20.0, 0.0, None, None, *nothing),
-         ("cascade", 2.0, "all", 0.11, -0.12, 0.13, 0.24, 0.15, 0.36, 21.0, 3.0, "passed", "few scans", 0.4, 0.3, 0.5),
-         ("cascade", 2.0, "1", 0.17, 0.08, 0.19, 0.28, 0.19, 0.37, 22.0, 2.0, None, "unseen", *nothing),
-         ("permuted labels", np.nan, "all", 0.5, 0.4, 0.6, 0.71, 0.62, 0.83, 23.0, 1.0, "not passed", None, *nothing),
-         ("permuted labels", np.nan, "2", *nothing, 0.75, 0.66, 0.87, 24.0, 0.0, None, None, *nothing)],
-        columns=columns,
-    )  # fmt: skip
-    yield explanation.sanity_table(found)
-    yield explanation.sanity_table(found.assign(verdict=found["verdict"].replace("not passed", "not done")))
-    yield explanation.sanity_table(found.assign(n_undefined=0.0, note=None, contrast=np.nan))
+    found = given("sanity")
+    yield readable.sanity_table(found)
+    yield readable.sanity_table(found.assign(verdict=found["verdict"].replace("not passed", "not done")))
+    yield readable.sanity_table(found.assign(n_undefined=0.0, note=None, contrast=np.nan))
 
 
 def areas():
-    columns = ["direction", "replacement", "order", "area", "low", "high"]
-    columns += ["difference", "difference_low", "difference_high", "better_than_random"]
-    columns += [f"{c}_{end}" for c in ("position", "shifted") for end in ("difference", "low", "high")]
-    columns += ["better_than_position", "better_than_shifted"]
-    none = [np.nan] * 8
-    found = pd.DataFrame(
-        [("deletion", "mean", "importance", 0.511, 0.422, 0.633, -0.144, -0.255, 0.016, "yes",
-          -0.171, -0.282, -0.063, 0.014, -0.025, 0.036, "yes", "no"),
-         ("deletion", "mean", "shifted", 0.611, 0.522, 0.733, -0.044, -0.155, 0.116, "no", *none),
-         ("insertion", "surrogate", "random", 0.717, 0.628, 0.839, np.nan, np.nan, np.nan, np.nan, *none)],
-        columns=columns,
-    )  # fmt: skip
-    yield explanation.area_table(found)
+    yield readable.area_table(given("areas"))
 
 
 def landmarks():
@@ -231,7 +172,7 @@ def landmarks():
         for tokens, start in (("random", 0.9), ("important", 0.7))
         for m, metric in enumerate(METRICS)
     )
-    yield explanation.landmark_table(found, paper, expected=9)
+    yield readable.landmark_table(found, paper, expected=9)
 
 
 TABLES = (
@@ -248,8 +189,7 @@ def written_out(tables):
 
 @pytest.mark.parametrize("tables", TABLES)
 def test_every_cell(tables):
-    parts = re.split("^## (.*)\n\n", Path(__file__).with_name("cells.txt").read_text(), flags=re.M)
-    assert written_out(tables) == dict(zip(parts[1::2], parts[2::2], strict=True))[tables.__name__].rstrip("\n")
+    assert written_out(tables) == parts_of("cells.txt")[tables.__name__]
 
 
 def compared(**changes):

@@ -1,1 +1,0 @@
-"""Tables for readers: rounded numbers, Markdown and LaTeX, and the tables of experiments."""
