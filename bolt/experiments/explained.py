@@ -21,7 +21,7 @@ from bolt.explain.tasks import TASK_COLUMNS
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import columns, holds_something, read_json, read_table, write_table, write_text
 from bolt.report.figures.series import Curve, draw_landmarks, draw_masked, draw_tasks, of_task
-from bolt.report.html import say
+from bolt.report.html import filled, say
 from bolt.report.numbers import joined, scope_text
 from bolt.report.pages.explanation import atlas_of
 from bolt.report.tables import (
@@ -30,7 +30,6 @@ from bolt.report.tables import (
     landmark_table,
     paper_of,
     read_landmarks,
-    selected_networks,
     selected_rois,
     task_titles,
 )
@@ -199,8 +198,8 @@ def write_brain_maps(experiment: Experiment, entries: Sequence[Entry], studies: 
         sheet = markdown(Sheet(f"{found.title}: selected ROIs", rois, CAPTIONS["controlled"]))
         networks = read_table(found.folder / "networks.tsv", text=("class", "network"))
         if networks["network"].notna().any():
-            of_networks = Sheet(f"{found.title}: networks of the selected ROIs", selected_networks(networks), "")
-            sheet += f"\n{markdown(of_networks)}"
+            shown = filled("selected_networks", networks[networks["n_selected"] > 0])
+            sheet += f"\n{markdown(Sheet(f'{found.title}: networks of the selected ROIs', shown, ''))}"
         parts.append(f"## {found.title}\n\n{drawing}\n\n{sheet}")
         tables.append(weights[weights["selected"].astype(bool)].assign(**found.where))
     _write(experiment, parts, pd.concat(tables), ROIS, out)
