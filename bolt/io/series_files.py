@@ -225,7 +225,7 @@ def order_by_name(
         The names differ (`strict`), or ROIs of the atlas are in other places and cannot be sorted, because only some
         names agree.
     """
-    if list(columns) == list(names):
+    if list(columns) == list(names) and series.shape[1] == len(names):
         return series
     position = {name: column for column, name in enumerate(columns)}
     if len(position) == len(columns) == series.shape[1] and set(position) == set(names):
@@ -251,7 +251,8 @@ def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarr
         cells = file.readline().split("," if path.suffix == ".csv" else None)
     if not all(re.fullmatch(r"#\d+", cell.strip()) for cell in cells):
         return series
-    return order_by_name(series, [cell.strip() for cell in cells], [f"#{value}" for value in values], path, strict=True)
+    columns = [f"#{int(cell.strip()[1:])}" for cell in cells]
+    return order_by_name(series, columns, [f"#{value}" for value in values], path, strict=True)
 
 
 def _read_npy(path: Path) -> np.ndarray:

@@ -287,7 +287,7 @@ def compare_with_chance(
         rows = pd.concat(map(read_predictions, files), ignore_index=True)
     trained = rows["role"] == "train"
     tests = rows.assign(n_train=trained.groupby([rows["fold"], rows["seed"]]).transform("sum"))[rows["role"] == "test"]
-    if tests.empty or not tests["n_train"].all():
+    if tests.empty or not (tests["n_train"] > 0).all():  # NaN where fold or seed is missing
         raise DataError("a fold without training or test scans", hint="Give the rows of all roles (column 'role')")
     found = [str(column)[2:] for column in rows if str(column).startswith("p_")]
     return compare(tests, list(classes or found) or None)

@@ -29,6 +29,7 @@ from tests.share.test_packs import build_run
 
 SCOPE, OF_SIXTY = "2 of 4 folds, 8 of 11 scans tested", "2 of 4 folds, 12 of 60 scans tested"
 EXPERIMENT = Experiment(name="mine", title="Mine", rows=[{"model": "bolt"}])
+METRIC = re.compile(r"\b(AUC|accurac|recall|Brier score|log loss|log odds|predicts)")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,17 @@ def study(tmp_path_factory):
     write_explanation(study)
     write_report(study)
     return study
+
+
+@pytest.mark.parametrize(("name", "least"), [("index", 2), ("performance", 5), ("explanation", 1), ("trust", 1)])
+def test_every_part_of_a_page_with_a_metric_says_how_much_was_tested(study, name, least):
+    """A part is what is above the sections, or a section."""
+    page = (study.layout.report.parent / f"{name}.html").read_text()
+    parts = re.findall(r"<header.*?</header>|<section.*?</section>", page, re.S)
+    texts = [html.unescape(re.sub(r"<[^>]+>", " ", part)) for part in parts]
+    limits = "How to read an explanation, and its limits"
+    shown = [text for text in texts if METRIC.search(text) and re.search(r"\d\.\d", text) and limits not in text]
+    assert len(shown) >= least and [text for text in shown if SCOPE not in text] == []
 
 
 def test_the_first_screen_its_facts_and_each_run_say_what_was_asked_for(study):
