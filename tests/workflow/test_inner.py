@@ -145,13 +145,8 @@ def test_a_run_that_failed_in_every_fold_keeps_no_page_from_being_made(made):
     assert stage(file, "stability", **names) == 0  # a single fold: halves of the people, if they have all classes
     assert set(read_table(out / "stability.tsv", text=("class", "one", "other"))["what"]) <= {"halves"}
     write_status(fold / "status.json", "failed", "train", DataError("gone"))
-<<<<<<< HEAD
     rules = "explain_fold regress_landmarks regions connections sanity stability faithfulness tasks"
     for rule in [*rules.split(), "evaluate", "explanation"]:
-=======
-    rules = ("regress_landmarks", "regions", "sanity", "stability", "faithfulness", "tasks", "connections", "evaluate")
-    for rule in ("explain_fold", *rules, "explanation"):
->>>>>>> 4ddf9d1e62b7baa6618622af08f6ead630b5d547
         assert stage(file, rule, **names) == 0, rule
     tables = "landmarks landmark_tests subsets roi_weights connections sanity stability faithfulness_areas tasks"
     assert {(out / f"{name}.tsv").stat().st_size for name in tables.split()} == {0}
