@@ -129,7 +129,7 @@ def _simulation(learner: str, effect: float, asked: Callable[[Named], bool] | No
     verdict = verdict if asked else "connections agree between folds"
     data = f"{len(PLANTED)} of {ROIS * (ROIS - 1) // 2} correlations differ by {effect}" if effect else "noise"
     judge = partial(draw, learner=learner, effect=effect, asked=asked)
-    nominal = None if asked is first_planted else ALPHA
+    nominal = ALPHA if asked is any_other or not effect else None
     about = f"{data}, {learner}, {N_SCANS} people"
     return Simulation(
         verdict, about, asked is first_planted or (asked is None and effect > 0), judge, nominal, repetitions
