@@ -167,7 +167,13 @@ def test_columns_follow_the_values_in_the_first_line(tmp_path):
     assert read_series(tmp_path / "a.1D", [10, 20, 30]).tolist() == [[1, 2, 3], [4, 5, 6]]
     (tmp_path / "b.1D").write_text("# made by hand\n3\t1\t2\n6\t4\t5\n")
     assert read_series(tmp_path / "b.1D", [10, 20, 30]).tolist() == [[3, 1, 2], [6, 4, 5]]
-    for first, values in (("#30\t#10\t#40", 3), ("#10\t#20", 3), ("#10\t#20\t#20", 3), ("#20\t#10", 2), ("#10\t#20", 2)):
+    for first, values in (
+        ("#30\t#10\t#40", 3),
+        ("#10\t#20", 3),
+        ("#10\t#20\t#20", 3),
+        ("#20\t#10", 2),
+        ("#10\t#20", 2),
+    ):
         (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
         with pytest.raises(
             DataError, match=f"a.1D: . named ROIs do not match the {values} of the atlas: the first that"
