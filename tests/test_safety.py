@@ -372,7 +372,7 @@ def test_a_proxys_password_is_not_repeated(tmp_path, monkeypatch):
         monkeypatch.setenv("no_proxy", "")
         monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxies of the first call
         with pytest.raises(BoltError) as told:
-            fetch("http://example.org/a.nii.gz", tmp_path / "a.nii.gz", tries=1, timeout=2)
+            fetch("http://example.org/a.nii.gz", tmp_path / "a.nii.gz", tries=1)
         assert CANARY not in str(told.value), proxy
     assert not list(tmp_path.iterdir())
 
