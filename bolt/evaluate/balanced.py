@@ -89,9 +89,9 @@ def balanced(
     refusal = _refusal(weight[0], truth, rows, used, sizes)
 
     def measured(
-        population: str, covariates: str, weights: Floats, stratum: NDArray[Any], **given: Any
+        population: str, covariates: str, weights: Floats, stratum: NDArray[Any], ranking: Any = None
     ) -> pd.DataFrame:
-        values = scores(truth, predicted, probability, weights, stratum, given.get("ranking"))
+        values = scores(truth, predicted, probability, weights, stratum, ranking)
         n_effective = sum(effective_size(weights[0], truth == k, group) for k in (0, 1))
         ends = {metric: ends_of(values[metric], n_effective - 2) for metric in METRICS}
         facts = {"population": population, "covariates": covariates, "n_scans": len(rows), "effective_n": n_effective}
@@ -106,7 +106,7 @@ def balanced(
         tables[1] = tables[1].assign(value=np.nan, low=np.nan, high=np.nan, note=refusal)
     ranking = ranking_of(with_ranks(rows, classes), classes)  # a stratum has too few scans per fold
     for name, strata in _strata(rows, used).items():
-        within = measured(f"within {name}", "", counts, strata, ranking=ranking)
+        within = measured(f"within {name}", "", counts, strata, ranking)
         tables.append(within[(within["metric"] == "auc") & within["value"].notna()])  # a site may have one class
     return pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
 

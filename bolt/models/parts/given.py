@@ -142,11 +142,9 @@ def read_probabilities(path: Path, classes: Sequence[str]) -> pd.DataFrame:
             if one in numbers and other not in numbers:
                 numbers[other] = 1 - numbers[one]
     if lacking := [name for name in names if name not in numbers]:
-        what, hint = (
-            f"no column {', '.join(lacking)}",
-            f"Give {', '.join(names)}" + ", or one of them" * (len(classes) == 2),
-        )
-        raise DataError(f"{what}; found {shorten_list(table.columns, 10)}", where=path, hint=hint)
+        what = f"no column {', '.join(lacking)}; found {shorten_list(table.columns, 10)}"
+        one = ", or one of them" if len(classes) == 2 else ""
+        raise DataError(what, where=path, hint=f"Give {', '.join(names)}{one}")
     values = numbers[names].to_numpy(float)
 
     def refuse(wrong: NDArray[np.bool_], problem: str, hint: str) -> None:
