@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bolt.config import ROOT, load_config
+from bolt.config import ROOT, Explain, load_config
 from bolt.config.layout import Layout
 from bolt.io.files import read_yaml, write_json
 from bolt.workflow.estimate import job_counts
@@ -352,3 +352,9 @@ def test_what_runs_networks_on_a_gpu_asks_for_one(keys, device):
     asking = {name for name in of_device if (gres := run.resources(name).get("gres")) and gres(wildcards) == "gpu:1"}
     trained = {name for name in of_device if STAGES[name].trains}
     assert asking == {"cpu": set(), "auto": trained, "cuda": of_device}[device]
+
+
+def test_every_key_of_explanations_runs_a_stage_again():
+    """Stages list the keys that they read: a new one must be in a list. The page itself reads all."""
+    read = str([stage.settings for name, stage in STAGES.items() if name != "explanation"])
+    assert [key for key in Explain.model_fields if f"'{key}'" not in read and f"explain.{key}" not in read] == []
