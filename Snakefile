@@ -91,6 +91,7 @@ wildcard_constraints:
     seed=r"\d+",
     fold=r"\d+",
     inner=r"\d+",
+    batch=r"\d+",
     experiment=NAME,
 
 

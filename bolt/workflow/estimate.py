@@ -26,6 +26,7 @@ from bolt.models.registry import fitted_at_once
 from bolt.training.space import spans_of
 from bolt.workflow.lock import LOOKING
 from bolt.workflow.run import Run
+from bolt.workflow.scan_files import batches
 from bolt.workflow.snakemake import is_dry_run
 from bolt.workflow.stage import COSTS
 
@@ -89,7 +90,8 @@ def job_counts(run: Run, experiments: Sequence[str] = (), *, search: bool = Fals
     choices = len(run.choices()) if search else 0
     return {
         "simulate": int(run.dataset.source == "phantom"),
-        "download": len(scans) * run.dataset.downloaded,
+        "download": len(scans) * (run.dataset.downloaded and not run.dataset.ready_series),
+        "download_series": batches(len(scans)) * (run.dataset.downloaded and run.dataset.ready_series),
         "download_table": int(run.dataset.downloaded),
         "template": int(n_raw > 0),
         "index": 1,

@@ -207,7 +207,7 @@ class Job:
         outcome.facts = facts
         outcome.upstream = upstream
         outcome.empty = [file for file in outputs if file.parent == status.parent and file != status]
-        outcome.command = repeat_command(status if status in outputs else self.output.index, self.layout.config)
+        outcome.command = repeat_command(status if status in outputs else outputs[0], self.layout.config)
         return outcome
 
     def note(self, result: Path, inputs: Inputs, **facts: Any) -> None:

@@ -16,6 +16,14 @@ from bolt.io.bids import metadata_of
 from bolt.io.files import read_table
 from bolt.workflow.snakemake import joined
 
+BATCH = 20
+"""Ready series that one job downloads."""
+
+
+def batches(n_scans: int) -> int:
+    """Return the number of jobs that download ready series."""
+    return -(-n_scans // BATCH)
+
 
 class ScanTable:
     """One version of the scan table; looked up thousands of times."""
@@ -89,8 +97,20 @@ class ScanFiles:
 
     def download_status(self, scan_id: str) -> Path:
         """Return the status file of a scan's download; the downloaded files are beside it."""
+        return self._downloads / scan_id / "status.json"
+
+    @property
+    def _downloads(self) -> Path:
         folder: Path = source_of(self.dataset).download_folder(self.dataset, self.config)
-        return folder / scan_id / "status.json"
+        return folder
+
+    def series_batch(self, batch: str) -> Path:
+        """Return the file that is written once a batch of ready series has been downloaded."""
+        return self._downloads / f"batch-{batch}.json"
+
+    def scans_of_batch(self, batch: str) -> list[str]:
+        """Return the scans of a batch: one job a scan would take three seconds for a file that takes half of one."""
+        return self.scans.index[int(batch) * BATCH :][:BATCH].tolist()
 
     def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str]:
         """Return the input files of a scan's parcellation."""
@@ -121,9 +141,9 @@ class ScanFiles:
 
     def scan_series(self, atlas: str | None = None) -> list[Path | str]:
         """Return what quality waits for and, with its atlas, a cache: status and file of each series, or ready ones."""
-        scans = self.scans.itertuples()
         if self.dataset.downloaded and self.dataset.ready_series:
-            return [self.download_status(str(s.scan_id)) for s in scans]
+            return [self.series_batch(str(batch)) for batch in range(batches(len(self.scans)))]
+        scans = self.scans.itertuples()
         layout, waits = self.layout, list[Path | str]()
         for scan in scans:
             if scan.kind == "series":

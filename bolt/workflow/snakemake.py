@@ -42,7 +42,7 @@ INTERRUPTED = threading.Event()
 """Set by Ctrl-C; a run that finishes all the same clears it."""
 LOG_NAMES = {
     **{name: f"{{{name}}}" for name in ("experiment", "atlas", "variant", "scheme", "model")},
-    **{name: f"{name}-{{{name}}}" for name in ("seed", "fold", "inner")},
+    **{name: f"{name}-{{{name}}}" for name in ("seed", "fold", "inner", "batch")},
     **{name: f"{{{name}}}" for name in ("folder", "prefix", "scan")},
 }
 """How a wildcard of a rule's outputs is written in the names of its logs, in this order."""

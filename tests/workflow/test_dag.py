@@ -197,7 +197,7 @@ READ_BY = [
 
 
 TRIGGERS = {
-    "": "download download_table resources",
+    "": "download download_series download_table resources",
     "settings code": """simulate template index anatomical quality quality_pages cache exclusions folds oracle_cache
         evaluate inner_folds regress_landmarks regions connections tasks faithfulness stability truth explanation
         report""",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pandas as pd
 
@@ -11,7 +12,7 @@ from bolt.config.study import Study
 from bolt.datasets import COLUMNS, own_tables, source_of, subjects_table
 from bolt.datasets.participants import require_classes
 from bolt.io.errors import DataError
-from bolt.io.files import write_table
+from bolt.io.files import write_json, write_table
 from bolt.models.suitability import check_covariate_values, check_file_scans, minimum_volumes
 from bolt.workflow.job import Job
 from bolt.workflow.watched import files_of
@@ -34,13 +35,16 @@ def simulate(job: Job) -> None:
 
 
 def download(job: Job) -> None:
-    """Download a scan, or the table of subjects."""
-    source, scan_id = source_of(job.dataset), job.options.scan
-    if scan_id is None:
+    """Download some scans, or the table of subjects."""
+    source, scan_ids = source_of(job.dataset), job.options.scan
+    if not scan_ids:
         return source.download_table(job.dataset, job.config)
-    outcome = job.outcome([])
-    outcome.transient = True
-    outcome.run(lambda: source.download_scan(scan_id, job.dataset, job.config))
+    for scan_id in scan_ids:
+        outcome = job.outcome([], source.download_folder(job.dataset, job.config) / scan_id / "status.json")
+        outcome.transient = True
+        outcome.run(partial(source.download_scan, scan_id, job.dataset, job.config))
+    for done in job.output.all("done"):  # each scan's status file says how it went
+        write_json({"scans": scan_ids}, done)
 
 
 def template(job: Job) -> None:
