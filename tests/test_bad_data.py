@@ -152,7 +152,7 @@ def _(place, patch):
 @of("download that breaks off repeatedly")
 def _(place, patch):
     patch.setattr("bolt.io.download.time.sleep", lambda _: None)
-    return downloaded(place, gzip.compress(bytes(range(256)) * 9), drops=True)
+    return refused(lambda: downloaded(place, gzip.compress(bytes(range(256)) * 9), drops=True))
 
 
 def bucket_of_hcp(place, patch, secret):

@@ -19,7 +19,7 @@ from typing import Any
 import requests
 
 from bolt import __version__
-from bolt.io.errors import DataError
+from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import sha256 as sha256_of
 from bolt.io.resource_errors import full_disk_error, require_space
 
@@ -76,9 +76,9 @@ def fetch(
     Raises
     ------
     DataError
-        The file is missing, refused, not what was requested, or did not arrive in `tries` tries.
+        The file is missing, refused, or not what was requested.
     ConfigError
-        The disk is full.
+        It did not arrive in `tries` tries, no connection is possible, or the disk is full: the file is not to blame.
     """
     address, destination = str(address), Path(destination)
     if destination.is_file():
@@ -141,7 +141,7 @@ def _download(address: str, path: Path, name: str, *, size: int | None, tries: i
                         hint=f"Check the base address, or download the file elsewhere and save it as {place}",
                     )
         except requests.exceptions.SSLError as error:
-            raise DataError(
+            raise ConfigError(
                 f"no secure connection ({_reason(error)})",
                 where=address,
                 hint="Set REQUESTS_CA_BUNDLE to your institution's certificates, or use another base address",
@@ -151,10 +151,10 @@ def _download(address: str, path: Path, name: str, *, size: int | None, tries: i
         except (requests.ConnectionError, requests.Timeout) as error:
             problem = _reason(error)
         except (requests.exceptions.InvalidURL, ValueError):  # its text may repeat a proxy's address, with the password
-            raise DataError(
+            raise ConfigError(
                 "invalid address of the file or of the proxy", where=address, hint="Correct it, or http(s)_proxy"
             ) from None
-    raise DataError(
+    raise ConfigError(
         f"download failed in {tries} tries ({problem})",
         where=address,
         hint=f"Try again later, or download it yourself and save it as {place}",

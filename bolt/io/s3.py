@@ -69,9 +69,7 @@ def list_sizes(client: Any, bucket: Any, prefix: str) -> dict[str, int]:
     Raises
     ------
     ConfigError
-        The bucket does not exist, or refuses the credentials.
-    DataError
-        The service cannot be reached.
+        The bucket does not exist, refuses the credentials, or cannot be reached.
     """
     n_bytes: dict[str, int] = {}
     with _translated_errors(bucket, prefix):
@@ -86,9 +84,9 @@ def read(client: Any, bucket: Any, key: str, n_bytes: int | None = None) -> byte
     Raises
     ------
     ConfigError
-        The bucket does not exist, or refuses the credentials.
+        The bucket does not exist, refuses the credentials, or cannot be reached.
     DataError
-        The object does not exist, or cannot be reached.
+        The object does not exist.
     """
     extent = {} if n_bytes is None else {"Range": f"bytes=0-{n_bytes - 1}"}
     with _translated_errors(bucket, key):
@@ -116,9 +114,9 @@ def download(bucket: Any, key: str, path: Path, *, size: int | None = None, trie
     Raises
     ------
     ConfigError
-        The bucket does not exist or refuses the credentials, or the disk has no space.
+        The bucket does not exist, refuses the credentials or cannot be reached, or the disk has no space.
     DataError
-        The object does not exist, has another size, or cannot be reached.
+        The object does not exist, or has another size.
     """
     client = connect(bucket, tries)
     with _translated_errors(bucket, key):
@@ -152,9 +150,9 @@ def _translated_errors(bucket: Any, key: str = "") -> Iterator[None]:
         if status in (400, 401, 403):
             raise _refused(bucket, "the credentials are refused", code) from None
         what = f"the bucket's service answers {code} ({status})"
-        raise DataError(what, where=address(bucket, key), hint="Try again later") from None
+        raise ConfigError(what, where=address(bucket, key), hint="Try again later") from None
     except BROKEN as error:
-        raise DataError(
+        raise ConfigError(
             f"the bucket's service cannot be reached ({type(error).__name__})",
             where=address(bucket, key),
             hint="Check the network and 'bucket: endpoint', and run again",

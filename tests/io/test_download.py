@@ -49,7 +49,7 @@ def test_a_download_that_breaks_off_is_repeated_and_leaves_nothing_where_it_fail
     assert get(server, tmp_path).read_bytes() == DATA
     server.drops["/scan.bin"] = [1_000_000]
     with pytest.raises(
-        DataError, match="failed in 1 tries .*Try again later, or download it yourself .*again/scan.bin"
+        ConfigError, match="failed in 1 tries .*Try again later, or download it yourself .*again/scan.bin"
     ):
         fetch(f"{server.address}/scan.bin", tmp_path / "again/scan.bin", tries=1)
     assert list((tmp_path / "again").iterdir()) == []
@@ -65,7 +65,7 @@ def test_tries_are_bounded_and_pauses_grow(server, tmp_path, monkeypatch):
     pauses = []
     monkeypatch.setattr(download.time, "sleep", pauses.append)
     server.answers["/scan.bin"] = [503] * 9
-    with pytest.raises(DataError, match="download failed in 6 tries.*503.*Try again later, or download it yourself"):
+    with pytest.raises(ConfigError, match="download failed in 6 tries.*503.*Try again later, or download it yourself"):
         fetch(f"{server.address}/scan.bin", tmp_path / "got/scan.bin")
     assert len(server.asked) == 6 and len(pauses) == 5
     assert all(2**i <= pause <= 3 * 2**i for i, pause in enumerate(pauses))
@@ -80,7 +80,7 @@ def test_final_status_codes_are_not_retried(server, tmp_path, code, words):
 
 
 def test_no_server(tmp_path):
-    with pytest.raises(DataError, match="download failed in 2 tries .*refused"):
+    with pytest.raises(ConfigError, match="download failed in 2 tries .*refused"):
         fetch("http://127.0.0.1:9/scan.bin", tmp_path / "scan.bin", tries=2, pause=0.01)
 
 

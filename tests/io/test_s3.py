@@ -67,7 +67,7 @@ def test_a_connection_that_breaks_off_is_tried_again(tmp_path, monkeypatch):
         path = fetch("scan.bin", tmp_path / "scan.bin", bucket=bucket, size=len(DATA))
         assert path.read_bytes() == DATA
         server.drops["/data/scan.bin"] = [1_100_000] * 20
-        with pytest.raises(DataError, match="cannot be reached"):
+        with pytest.raises(ConfigError, match="cannot be reached"):
             fetch("scan.bin", tmp_path / "again/scan.bin", bucket=bucket)
         assert list((tmp_path / "again").iterdir()) == []
 
@@ -121,9 +121,9 @@ def test_no_service(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
     nowhere = Bucket(endpoint="http://127.0.0.1:9")
-    with pytest.raises(DataError, match="cannot be reached"):
+    with pytest.raises(ConfigError, match="cannot be reached"):
         s3.list_sizes(s3.connect(nowhere, tries=1), nowhere, "")
-    with pytest.raises(DataError, match="cannot be reached"):
+    with pytest.raises(ConfigError, match="cannot be reached"):
         fetch("x", tmp_path / "x", bucket=nowhere, tries=1)
 
 
