@@ -241,7 +241,7 @@ def test_a_run_without_disk_space_only_allows_a_dry_run(config, monkeypatch, cap
 def test_the_estimate_counts_downloads(tmp_path, config):
     raw = config.model_dump(mode="json") | {"models": ["svm"]}
     estimated = estimate(start(raw))
-    assert estimated.scans == 871 and 44 < estimated.jobs < 44 + 12  # twenty series a job; one fits the SVM on all folds
+    assert estimated.scans == 871 and 44 < estimated.jobs < 44 + 12  # twenty series a job; one job fits all folds
     assert estimated.gigabytes == pytest.approx(0.39 + 871 * 1.5e-3, rel=0.05)
 
 
