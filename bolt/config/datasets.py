@@ -184,7 +184,8 @@ class Dataset(Keys):
     @property
     def has_tasks(self) -> bool:
         """Return whether scans may have tables of events."""
-        return self.source == "bids" or (self.source == "hcp" and self.tasks != ["REST"])
+        known = self.source in ("bids", "hcp") or (self.source == "fmriprep" and self.bids is not None)
+        return known and self.tasks != (["REST"] if self.source == "hcp" else ["rest"])
 
     @property
     def where(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from bolt import __version__
@@ -265,7 +266,7 @@ def pack(options: argparse.Namespace) -> None:
     Raises
     ------
     DataError
-        The run has no finished fold.
+        The run has no finished fold, or its models hold data of participants.
     ConfigError
         `out` holds something else.
     """
@@ -275,6 +276,7 @@ def pack(options: argparse.Namespace) -> None:
     with new_folder(options.out) as out:
         floor = fit_floor(place.cache, estimator.members_[0].info["classes"])
         write_estimator(estimator, out, **about)
+        refuse_participants(out)
         if floor is not None:
             floor.save(out / FLOOR)
         save_file({"connectivity": connectivity}, out / ARRAYS)
@@ -283,6 +285,18 @@ def pack(options: argparse.Namespace) -> None:
         write_json(_sums(out), out / SUMS)
     n, failed = len(estimator.members_), about["runs"]["failed"]
     log.info("%s: %d models%s", options.out, n, f" ({failed} trainings have failed)" if failed else "")
+
+
+def refuse_participants(folder: Path) -> None:
+    """Refuse models that hold training scans: support vectors of an RBF kernel are the matrices of people."""
+    for path in sorted(folder.rglob("*.safetensors")):
+        with safe_open(path, "numpy") as arrays:
+            if any(name.endswith(".support") for name in arrays.keys()):  # noqa: SIM118
+                raise DataError(
+                    "the model holds connectivity matrices of training participants (support vectors of an RBF kernel)",
+                    where=path.relative_to(folder),
+                    hint="Train it with 'kernel: linear', or give 'bolt predict' the run's own folder",
+                )
 
 
 def model_card(estimator: Any, about: dict[str, Any], licence: str | None = None, floor: str = "") -> str:

@@ -7,7 +7,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from bolt.config import Config, Dataset, load_config
+from bolt.config import Config, Dataset, load_config, load_dataset
 from bolt.datasets import index
 from bolt.datasets.spaces import use_space_of_images
 from bolt.io.errors import ConfigError, DataError
@@ -235,6 +235,14 @@ def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_
     assert events["sub-1_task-rest"].endswith("sub-1_task-rest_events.tsv")
     with pytest.raises(ValueError, match="'bids' is for fMRIPrep output"):
         Dataset(name="x", source="bids", path=raw, bids=raw, label=None)
+
+
+@pytest.mark.parametrize(
+    ("bids", "tasks", "expected"), [("raw", None, True), ("raw", ["rest"], False), (None, None, False)]
+)
+def test_tasks_are_timed_where_the_raw_folder_has_events(bids, tasks, expected):
+    keys = {"bids": bids and Path(bids), "tasks": tasks}
+    assert load_dataset("fmriprep").model_copy(update=keys).has_tasks is expected
 
 
 def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_factory, monkeypatch, capsys):

@@ -135,6 +135,13 @@ def test_a_pack_holds_no_participant(packed):
     assert all(sha256(packed / name) == digest for name, digest in sums.items())
 
 
+def test_a_model_that_holds_participants_is_not_packed(tmp_path):
+    run = build_run(tmp_path, "svm", hyper={"kernel": "rbf"})
+    with pytest.raises(DataError, match=r"checkpoint.*matrices of training participants .*'kernel: linear'"):
+        make_pack(run, tmp_path / "packed")
+    assert not (tmp_path / "packed").exists()
+
+
 def test_the_card_is_as_it_was_read_and_its_metrics_are_of_scans_not_trained_on(run, packed):
     card = (packed / "README.md").read_text()
     as_before("model_card.md", re.sub(r"\d+\.\d+", "#", card.replace(bolt.__version__, "#")))
