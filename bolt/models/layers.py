@@ -163,11 +163,12 @@ def _weights(q: Tensor, k: Tensor, mask: Tensor | None, p: float, scale: float |
     return dropout(scores.softmax(-1), p)
 
 
-def multihead(layer: nn.MultiheadAttention, x: Tensor, context: Tensor) -> Tensor:
+def multihead(layer: nn.MultiheadAttention, x: Tensor, context: Tensor | None = None) -> Tensor:
     """Apply torch's layer to queries (batch, n, hidden) and keys (batch, m, hidden), with the dropout of `attention`.
 
-    In evaluation torch computes it.
+    Without `context` the queries are the keys. In evaluation torch computes it.
     """
+    context = x if context is None else context
     if not (layer.training and layer.dropout):
         return cast("Tensor", layer(x, context, context, need_weights=False)[0])
     weights, biases = layer.in_proj_weight.chunk(3), layer.in_proj_bias.chunk(3)

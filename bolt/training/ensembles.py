@@ -104,7 +104,7 @@ def _predict(member: Member, scans: SeriesCache, rows: Sequence[int], device: st
     """Predict scans with one model."""
     if member.members:
         parts = [_predict(part, scans, rows, device) for part in member.members]
-        return member.model.model.probabilities(features_of(parts))  # type: ignore[arg-type,union-attr,operator,no-any-return]
+        return member.model.model.probabilities(np.concatenate(parts, axis=1))  # type: ignore[arg-type,union-attr,operator,no-any-return]
     if not member.has_epochs:
         return member.model.predict(scans, rows)  # type: ignore[operator,union-attr,no-any-return]
     from bolt.training.device import device_of
@@ -140,11 +140,6 @@ def load_member(folder: Path) -> Member:
 def member_folder(folder: Path, number: int, name: str) -> Path:
     """Return the folder of one member of an ensemble."""
     return folder / "members" / f"{number}-{Path(name).name}"
-
-
-def features_of(probabilities: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
-    """Join the members' probabilities, (n, classes) each, to the features of an ensemble, (n, members × classes)."""
-    return np.concatenate([np.asarray(part, float) for part in probabilities], axis=1)
 
 
 def train_ensembles(
@@ -215,14 +210,14 @@ def train_ensembles(
             raise DataError(f"no scan of fold {fold} can be read by all members", where=used)
         table = tables[0].loc[common].reset_index()
         target = class_target(of_fold, dataset, table, fold, used)
-        features = features_of([part.loc[common, [f"p_{c}" for c in target.names]].to_numpy() for part in tables])
+        columns = [f"p_{name}" for name in target.names]
+        features = np.concatenate([part.loc[common, columns].to_numpy(float) for part in tables], axis=1)
         validation = (table["role"] == "validation").to_numpy()
         pool = create_model(of_fold.model, series.n_rois, target.n_outputs, **of_fold.hyper)
         pool.fit(features[validation], target.encode(table)[validation], np.empty(0), seed)
         info = {"model": of_fold.model_dump(mode="json"), "fold": fold, "seed": seed, "n_rois": series.n_rois}
         info |= {"classes": target.names, "rois": series.rois["value"].tolist(), "covariates": []}
         save_trained(out, Trained(pool, None, info))
-        table = table.drop(columns=[name for name in table if name.startswith("p_")])
         predicted = table.assign(**target.columns(pool.probabilities(features)))
         write_run(out, info, dataset, pd.concat(excluded).drop_duplicates("scan_id"), predicted)
         shares = zip(of_fold.members, pool.state()["weights"], strict=True)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from bolt.models.band import Band
 from bolt.models.layers import BertEncoder
-from tests.models.transformers import joint_attention
+from tests.models.conformance import joint_attention
 
 
 def by_hand(encoder: BertEncoder, cls: torch.Tensor, tokens: torch.Tensor, activation) -> torch.Tensor:

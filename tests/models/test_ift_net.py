@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from bolt.models.ift_net import IFTNet, _ChannelAttention, _TimeAttention
-from tests.models.transformers import attended
+from tests.models.conformance import attended
 
 
 def test_channels_attend_to_channels_of_their_head():

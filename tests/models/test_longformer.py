@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from bolt.models.longformer import Longformer
-from tests.models.transformers import attended
+from tests.models.conformance import attended
 
 
 def tiny(window: int = 6) -> Longformer:

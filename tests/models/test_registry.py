@@ -25,6 +25,7 @@ from bolt.models.registry import (
     known_models,
     with_facts,
 )
+from bolt.models.suitability import shortest_scan
 from bolt.training.batches import learns_from_batches, needs_equal_lengths
 
 HYPER = {"logistic": {"n_covariates": 1}}
@@ -42,6 +43,10 @@ def test_the_documentation_has_the_number_of_weights():
             net = create_model(model.model, 400, 2, **with_facts(model.model, model.hyper, {"crop": 600, "tr": 0.72}))
         weights = sum(parameter.numel() for parameter in net.parameters()) / 1e6
         assert f"{weights:.{len(millions.partition('.')[2])}f}" == millions, name
+
+
+def test_every_model_needs_two_volumes():
+    assert shortest_scan(load_model("longformer")) == 2
 
 
 def test_the_tail_is_ignored_only_where_there_are_windows():

@@ -7,9 +7,17 @@ import torch
 
 from bolt.config import load_model
 from bolt.io.errors import ConfigError
-from bolt.models.registry import create_model, with_facts
+from bolt.models.registry import create_model
 from bolt.training.schedule import learning_rate
-from tests.models.transformers import NAMES, WITH_POSITIONS, tiny
+from tests.models.conformance import SMALL
+
+NAMES = ("swint", "longformer", "band", "tff", "ift_net", "hatnet")
+WITH_POSITIONS = ("longformer", "band", "ift_net")
+
+
+def tiny(name: str, **changed: object) -> dict[str, object]:
+    """Return small settings of a model, with positions for 64 volumes if it learns positions."""
+    return SMALL[name] | ({"crop": 64} if name in WITH_POSITIONS else {}) | changed
 
 
 @pytest.mark.parametrize("name", [*NAMES, "stagin"])
@@ -50,12 +58,6 @@ def test_learns_which_rois_move_together(name):
         optimizer.step()
     with torch.no_grad():
         assert (net.eval()(x[48:]).logits.argmax(1) == truth[48:]).float().mean() > 0.9
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_crop_is_filled_in_where_positions_are_learned(name):
-    settings = with_facts(name, {}, {"crop": 80, "tr": 2.0})
-    assert settings == ({"crop": 80} if name in WITH_POSITIONS else {})
 
 
 @pytest.mark.parametrize(

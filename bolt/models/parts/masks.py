@@ -132,7 +132,7 @@ def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
     return kept
 
 
-def philox(counter: list[Words], seed: int, rounds: int = ROUNDS) -> tuple[Words, Words]:
+def philox(counter: list[Words], seed: int) -> tuple[Words, Words]:
     """Compute Philox-4x32.
 
     Parameters
@@ -141,7 +141,6 @@ def philox(counter: list[Words], seed: int, rounds: int = ROUNDS) -> tuple[Words
         Four words, int64, that can be broadcast; their low 32 bits count.
     seed : int
         The key, 64 bits.
-    rounds : int
 
     Returns
     -------
@@ -151,7 +150,7 @@ def philox(counter: list[Words], seed: int, rounds: int = ROUNDS) -> tuple[Words
     key0, key1 = seed & LOW, seed >> 32 & LOW
     x0, x1, x2, x3 = counter
     x0, x2 = x0 & LOW, x2 & LOW
-    for _ in range(rounds):  # the high halves of x1 and x3 may hold anything
+    for _ in range(ROUNDS):  # the high halves of x1 and x3 may hold anything
         product0, product1 = x0 * 0xD2511F53, x2 * 0xCD9E8D57
         x0, x2 = (product1 >> 32) ^ x1, (product0 >> 32) ^ x3
         x0 ^= key0

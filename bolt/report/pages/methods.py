@@ -27,7 +27,7 @@ from bolt.explain.explainable import can_be_explained, sees_brain
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.process import versions
-from bolt.models.parts.linear import INNER_FOLDS
+from bolt.models.parts.calibration import INNER_FOLDS
 from bolt.models.parts.settings import window_volumes
 from bolt.models.registry import (
     crops_alike,
