@@ -71,7 +71,7 @@ class SeriesModel(nn.Module):
             All settings of the model, defaults included. If the window depends on the data, the result is the minimum
             that any such model needs.
         """
-        return cls.min_length
+        return int(settings["window"]) if cls.whole_windows and "window" in settings else cls.min_length
 
     def label_losses(self, output: ModelOutput, truth: Tensor) -> dict[str, Tensor]:
         """Compute further loss terms, already weighted, that need the classes of a training batch, (batch,).

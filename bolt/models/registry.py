@@ -116,14 +116,14 @@ def matrices_in_words(name: str) -> str:
 
 def ignores_tail(name: str, hyper: Mapping[str, Any]) -> bool:
     """Return whether a model does not read the volumes after the last whole window."""
-    usual = {"tail": "cover", "windowed": True}
-    setting = {key: hyper.get(key, default_of(name, key, value)) for key, value in usual.items()}
+    usual: dict[str, Any] = {"tail": "cover", "windowed": True}
+    setting = usual | defaults_of(name) | dict(hyper)
     return (setting["tail"] == "drop" and setting["windowed"]) or bool(getattr(_class_of(name), "whole_windows", False))
 
 
 def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Add facts about the data to a model's settings: those that it takes and that are not set already."""
-    return {key: value for key, value in facts.items() if key in settings_of(name)} | dict(hyper)
+    return {key: value for key, value in facts.items() if key in defaults_of(name)} | dict(hyper)
 
 
 def with_covariates(hyper: Mapping[str, Any], n_covariates: int) -> dict[str, Any]:
@@ -131,9 +131,10 @@ def with_covariates(hyper: Mapping[str, Any], n_covariates: int) -> dict[str, An
     return dict(hyper) | ({"n_covariates": n_covariates} if n_covariates else {})
 
 
-def settings_of(name: str) -> list[str]:
-    """Return the names of a model's settings."""
-    return [key for key in inspect.signature(_class_of(name)).parameters if key not in ("n_rois", "n_classes")]
+def defaults_of(name: str) -> dict[str, Any]:
+    """Return a model's settings with their defaults."""
+    settings = inspect.signature(_class_of(name)).parameters.items()
+    return {key: parameter.default for key, parameter in settings if key not in ("n_rois", "n_classes")}
 
 
 def check_model(name: str, hyper: Mapping[str, Any]) -> None:
@@ -145,7 +146,7 @@ def check_model(name: str, hyper: Mapping[str, Any]) -> None:
 
 def check_settings(name: str, keys: Iterable[str]) -> None:
     """Refuse an unknown model, or settings that it does not have (ConfigError)."""
-    settings = settings_of(name)
+    settings = list(defaults_of(name))
     for key in keys:
         if key not in settings:
             raise ConfigError(
@@ -159,15 +160,7 @@ def shortest_of(name: str, hyper: Mapping[str, Any]) -> int:
     """Return the length of the shortest scan that a model can read, in volumes; 2 without epochs."""
     if not has_epochs(name):
         return 2
-    model = cast("type[SeriesModel]", _class_of(name))
-    defaults = {key: parameter.default for key, parameter in inspect.signature(model).parameters.items()}
-    return model.shortest(defaults | dict(hyper))
-
-
-def default_of(name: str, setting: str, otherwise: Any) -> Any:
-    """Return the default of a setting, or `otherwise` if the model does not have it."""
-    parameter = inspect.signature(_class_of(name)).parameters.get(setting)
-    return otherwise if parameter is None else parameter.default
+    return cast("type[SeriesModel]", _class_of(name)).shortest(defaults_of(name) | dict(hyper))
 
 
 def _class_of(name: str) -> type[SeriesModel] | type[FeatureModel]:

@@ -8,9 +8,6 @@ Symbols: T volumes, W window, s stride, F windows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -60,11 +57,6 @@ class STAGIN(SeriesModel):
 
     whole_windows = True
     scans_interact = True
-
-    @classmethod
-    def shortest(cls, settings: Mapping[str, Any]) -> int:
-        """Return the window."""
-        return int(settings["window"])
 
     def __init__(
         self,
