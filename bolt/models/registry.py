@@ -8,7 +8,6 @@ import __future__
 
 import ast
 import inspect
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -25,7 +24,7 @@ if TYPE_CHECKING:  # jobs that only preprocess read names, and must not need tor
     from bolt.models.base import SeriesModel
 
 M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
-SHARED = ("base", "layers", "registry", "suitability")
+SHARED = ("__init__", "base", "layers", "registry", "suitability")
 """Files of this folder that contain no model."""
 FROM_FILE = ("features", "predictions")
 """Models of what others bring in a file, which therefore have no configuration in ``config/models``."""
@@ -46,9 +45,7 @@ def register(name: str) -> Callable[[M], M]:
 
 def known_models() -> list[str]:
     """Return the names of all models, sorted."""
-    import bolt.models as folder
-
-    files = {module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg}
+    files = {path.stem for path in (PACKAGE / "models").glob("*.py")}
     return sorted(files.difference(SHARED) | set(_MODELS))
 
 
@@ -218,13 +215,8 @@ def _class(module: str, name: str) -> Any:
         if isinstance(method, ast.FunctionDef) and method.name in METHODS:
             body = [ast.Pass()] if method.name == "__init__" else method.body
             kept.append(ast.FunctionDef(**{**vars(method), "body": body}))
-    light = ast.ClassDef(
-        name=name,
-        bases=[ast.Name(f"base_{i}", ast.Load()) for i in range(len(bases))],
-        keywords=[],
-        body=kept or [ast.Pass()],
-        decorator_list=[],
-    )
+    places: list[ast.expr] = [ast.Name(f"base_{i}", ast.Load()) for i in range(len(bases))]
+    light = ast.ClassDef(**{**vars(node), "bases": places, "body": kept or [ast.Pass()], "decorator_list": []})
     source = ast.fix_missing_locations(ast.Module([*_imports(module), *_choices(module), light], []))
     names: dict[str, Any] = {f"base_{i}": base for i, base in enumerate(bases.values())} | {"__name__": module}
     exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Trainer = Callable[..., list[BoltError | None]]
 ANOTHER_SEED = 1000
 """Added to the seed when a member is trained once more."""
 DONE = "trained.json"
@@ -149,7 +148,7 @@ def train_ensembles(
     dataset: Dataset,
     trainings: Sequence[Training],
     *,
-    train_members: Trainer,
+    train_members: Callable[..., list[BoltError | None]],
     **options: Any,
 ) -> list[BoltError | None]:
     """Train an ensemble on several folds, one after the other.

@@ -108,20 +108,14 @@ def train_features(
     model: Model,
     dataset: Dataset,
     trainings: Sequence[Training],
-    *,
-    device: str = "cpu",
-    threads: int | None = None,
     needs_test: bool = True,
-    progress: bool = True,
 ) -> list[BoltError | None]:
-    """Train a model of connectivity or covariates on several folds.
+    """Train a model of connectivity or covariates on several folds, on the CPU with the environment's threads.
 
     Parameters
     ----------
     cache, folds, model, dataset, trainings, needs_test
         As in `bolt.training.runner.train_folds`.
-    device, threads, progress
-        Not used: linear algebra runs on the CPU, with the threads set in the environment.
 
     Returns
     -------

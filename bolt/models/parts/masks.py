@@ -86,20 +86,14 @@ def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tens
     Tensor
         (lines, 8 `n_groups`) bool.
     """
-    if lines.device.type == "cpu" and library() is not None:
-        return _in_library(lines, n_groups, dropped, seed)
+    if lines.device.type == "cpu" and (kernel := library()) is not None:
+        lines, kept = lines.contiguous(), torch.empty(len(lines), n_groups * NUMBERS, dtype=torch.bool)
+        call = _MaskCall(seed, dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
+        kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
+        return kept
     if lines.device.type == "cuda" and (in_triton := _triton()) is not None:
         return in_triton(lines, n_groups, dropped, seed)
     return in_torch(lines, n_groups, dropped, seed)
-
-
-def _in_library(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
-    kernel = library()
-    assert kernel is not None
-    lines, kept = lines.contiguous(), torch.empty(len(lines), n_groups * NUMBERS, dtype=torch.bool)
-    call = _MaskCall(seed, dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
-    kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
-    return kept
 
 
 @cache
