@@ -19,8 +19,8 @@ from torch.nn.functional import embedding
 
 from bolt.models import layers
 from bolt.models.attention.windows import Windows
+from bolt.models.base import full_precision
 from bolt.models.parts import masks
-from bolt.models.parts.precision import full_precision
 
 AT_ONCE = {"cpu": 2**21, "cuda": 2**27}
 """Scores, or gathered numbers, in memory at a time, by device: few fit in a CPU's cache, many keep a GPU busy."""
