@@ -30,6 +30,8 @@ FROM_FILE = ("features", "predictions")
 """Models of what others bring in a file, which therefore have no configuration in ``config/models``."""
 METHODS = ("__init__", "shortest")
 """What is kept of a class that is read from its source: its settings, and the shortest scan that it can read."""
+LIGHT = {"nn.Module": object, "FeatureModel": FeatureModel}
+"""What stands for a base class in a class that is read from its source."""
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
 
 
@@ -209,28 +211,20 @@ def _tree(module: str) -> ast.Module:
 def _class(module: str, name: str) -> Any:
     """Run the declaration of one class of a module of models."""
     node = next(n for n in _tree(module).body if isinstance(n, ast.ClassDef) and n.name == name)
-    bases = {ast.unparse(base): _base(module, ast.unparse(base)) for base in node.bases}
+    bases: dict[str, Any] = {}
+    for number, base in enumerate(map(ast.unparse, node.bases)):
+        bases[f"base_{number}"] = LIGHT.get(base) or _class(_origins(module).get(base, module), base)
     kept = [statement for statement in node.body if not isinstance(statement, ast.FunctionDef)]
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and method.name in METHODS:
             body = [ast.Pass()] if method.name == "__init__" else method.body
             kept.append(ast.FunctionDef(**{**vars(method), "body": body}))
-    places: list[ast.expr] = [ast.Name(f"base_{i}", ast.Load()) for i in range(len(bases))]
+    places: list[ast.expr] = [ast.Name(base, ast.Load()) for base in bases]
     light = ast.ClassDef(**{**vars(node), "bases": places, "body": kept or [ast.Pass()], "decorator_list": []})
     source = ast.fix_missing_locations(ast.Module([*_imports(module), *_choices(module), light], []))
-    names: dict[str, Any] = {f"base_{i}": base for i, base in enumerate(bases.values())} | {"__name__": module}
+    names = bases | {"__name__": module}
     exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)
     return names[name]
-
-
-def _base(module: str, name: str) -> type:
-    """Return the light form of a base class."""
-    if name == "nn.Module":
-        return object
-    if name == FeatureModel.__name__:
-        return FeatureModel
-    base: type = _class(_origins(module).get(name, module), name)
-    return base
 
 
 def _origins(module: str) -> dict[str, str]:
@@ -242,12 +236,12 @@ def _origins(module: str) -> dict[str, str]:
 
 def _imports(module: str) -> list[ast.stmt]:
     """Return a module's imports from the standard library."""
-
-    def is_light(node: ast.Import | ast.ImportFrom) -> bool:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
-        return all(name.split(".")[0] in sys.stdlib_module_names for name in names)
-
-    return [node for node in _tree(module).body if isinstance(node, ast.Import | ast.ImportFrom) and is_light(node)]
+    light: list[ast.stmt] = []
+    for node in _tree(module).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            origin = node.names[0].name if isinstance(node, ast.Import) else str(node.module)
+            light += [node] if origin.split(".")[0] in sys.stdlib_module_names else []
+    return light
 
 
 def _choices(module: str) -> list[ast.stmt]:
