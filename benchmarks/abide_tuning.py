@@ -29,7 +29,7 @@ from bolt.experiments.entries import rows_of
 from bolt.folds.splits import FOLD_COLUMNS, make_inner_folds
 from bolt.io.files import read_table, write_table
 from bolt.models.ensemble import Ensemble
-from bolt.models.parts.temperature import fit_temperature, with_temperature
+from bolt.models.parts.calibration import fit_temperature, with_temperature
 from bolt.training.outputs import Training
 from bolt.training.trainers import train_folds
 

@@ -35,7 +35,7 @@ from bolt.evaluate.scores import (
 )
 from bolt.io.files import columns, json_text, read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
-from bolt.models.parts.temperature import fit_temperature
+from bolt.models.parts.calibration import fit_temperature
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "log_loss", "mae")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bolt.io.errors import DataError
 from bolt.io.files import columns
-from bolt.models.parts.temperature import with_temperature
+from bolt.models.parts.calibration import with_temperature
 
 BINS = 15
 SMALLEST = 1e-6

@@ -1,10 +1,12 @@
-"""Interface of every torch model: what it takes and returns."""
+"""Interface of every torch model: what it takes and returns, and steps that depend on the precision of its training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 
@@ -71,7 +73,7 @@ class SeriesModel(nn.Module):
             All settings of the model, defaults included. If the window depends on the data, the result is the minimum
             that any such model needs.
         """
-        return cls.min_length
+        return int(settings["window"]) if cls.whole_windows and "window" in settings else cls.min_length
 
     def label_losses(self, output: ModelOutput, truth: Tensor) -> dict[str, Tensor]:
         """Compute further loss terms, already weighted, that need the classes of a training batch, (batch,).
@@ -113,3 +115,17 @@ class ConnectivityModel(SeriesModel):
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify ROI series (batch, time, rois) by their connectivity."""
         return self.classify(self.matrices(x))
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Switch automatic lower precision off within the block, on devices that have it."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def without_onednn(device: torch.device) -> AbstractContextManager[object]:
+    """Compute bfloat16 on a CPU without oneDNN, whose LSTM raises where AVX-512 is missing."""
+    if device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        return torch.backends.mkldnn.flags(enabled=False, allow_tf32=None)
+    return nullcontext()

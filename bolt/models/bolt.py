@@ -254,7 +254,7 @@ class BolT(SeriesModel):
         padded = unpack(self.norm(tokens), counts)
         n_tokens = torch.tensor(counts, dtype=padded.dtype).to(padded.device, non_blocking=True)[:, None]
         mean = padded.sum(1) / n_tokens
-        logits = self._classify(mean, self._connections(x, volumes), covariates)
+        logits = self._classify(mean, x, volumes, covariates)
         if not windows.n_cls:
             return ModelOutput(logits, mean[:, None], {})
         present = torch.arange(padded.shape[1], device=padded.device) < n_tokens
@@ -262,21 +262,15 @@ class BolT(SeriesModel):
         cwr = (deviation.square().mean(2).sum(1, keepdim=True) / n_tokens).mean()  # equation 4
         return ModelOutput(logits, padded, {"cwr": self.cwr_weight * cwr})
 
-    def _connections(self, x: Tensor, lengths: Sequence[int]) -> Tensor | None:
-        """Return the features of scans (batch, time, rois) that come from their correlations, or None."""
-        if self.correlations is None:
-            return None
-        upper = torch.triu_indices(x.shape[2], x.shape[2], offset=1, device=x.device)
-        matrices = x.new_empty(len(x), upper.shape[1])
-        for length in set(lengths):
-            same = torch.tensor([n == length for n in lengths], device=x.device)
-            matrices[same] = pearson(x[same, :length])[:, upper[0], upper[1]].to(x.dtype)
-        features: Tensor = self.correlations(matrices)
-        return features
-
-    def _classify(self, features: Tensor, connections: Tensor | None, covariates: Tensor | None) -> Tensor:
-        if connections is not None:
-            features = torch.cat([features, connections.to(features.dtype)], dim=1)
+    def _classify(self, features: Tensor, x: Tensor, lengths: Sequence[int], covariates: Tensor | None) -> Tensor:
+        """Classify features (batch, hidden), scans' correlations if they are read, and covariates."""
+        if self.correlations is not None:
+            upper = torch.triu_indices(x.shape[2], x.shape[2], offset=1, device=x.device)
+            matrices = x.new_empty(len(x), upper.shape[1])
+            for length in set(lengths):
+                same = torch.tensor([n == length for n in lengths], device=x.device)
+                matrices[same] = pearson(x[same, :length])[:, upper[0], upper[1]].to(x.dtype)
+            features = torch.cat([features, self.correlations(matrices).to(features.dtype)], dim=1)
         if self.n_covariates:
             if covariates is None or covariates.shape != (len(features), self.n_covariates):
                 raise DataError(

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bolt.models.base import ModelOutput, SeriesModel
+from bolt.models.base import ModelOutput, SeriesModel, without_onednn
 from bolt.models.layers import BatchNorm, Dropout, check_rules
-from bolt.models.parts.precision import without_onednn
 from bolt.models.registry import register
 
 

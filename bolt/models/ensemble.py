@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from bolt.models.parts.calibration import SMALLEST, fit_temperature
 from bolt.models.parts.features import Array, FeatureModel
-from bolt.models.parts.temperature import fit_temperature
 from bolt.models.registry import register
-
-SMALLEST = 1e-12
 
 
 @register("ensemble")

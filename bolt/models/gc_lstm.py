@@ -79,8 +79,7 @@ class GCLSTM(SeriesModel):
         crop: int | None = None,
     ) -> None:
         super().__init__()
-        positive = {"order": order, "tr": tr}
-        check_rules(**{key: (value > 0, "must be above 0") for key, value in positive.items()})
+        check_rules(tr=(tr > 0, "must be above 0"))
         self.stride = stride_volumes(stride_seconds, tr)
         self.window = window_volumes(window_seconds, stride_seconds, tr, crop, least_windows)
         self.min_length, self.hidden, self.order = self.window, hidden, order
@@ -90,10 +89,6 @@ class GCLSTM(SeriesModel):
         self.classifier = nn.Sequential(
             nn.Linear(n_rois * hidden, mlp), nn.ReLU(), Dropout(dropout), nn.Linear(mlp, n_classes)
         )
-
-    def window_starts(self, length: int) -> range:
-        """Return the first volume of each window of a scan of `length` volumes."""
-        return range(0, length - self.window + 1, self.stride)
 
     def forward(self, x: Tensor) -> ModelOutput:
         """Classify z-scored ROI series (batch, time, rois); `cls` are mean states, (batch, rois × hidden)."""

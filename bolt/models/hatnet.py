@@ -132,7 +132,7 @@ class HolisticAttention(nn.Module):
         """Pool words (batch, bags, window, channels) to (batch, hidden)."""
         plain = self.project(words)
         sequences = plain.flatten(1, 2) if self.global_words else plain.flatten(0, 1)
-        attended = sequences + self.dropout(_self_attention(self.word_attention, self.word_norm(sequences)))
+        attended = sequences + self.dropout(multihead(self.word_attention, self.word_norm(sequences)))
         attended = self.word_mlp(attended).view_as(plain)
         bags = self.plain_bag_mlp(self._weighted(plain, self.word_weights(_energy(plain))))
         context = self.attended_bag_mlp(self._weighted(attended, self.word_weights(_energy(attended))))
@@ -141,7 +141,7 @@ class HolisticAttention(nn.Module):
 
     def _context(self, bags: Tensor, context: Tensor) -> Tensor:
         """Let bags of plain words attend to bags of attended words; both (batch, bags, hidden)."""
-        query = bags + self.dropout(_self_attention(self.bag_attention, self.bag_norm(bags)))
+        query = bags + self.dropout(multihead(self.bag_attention, self.bag_norm(bags)))
         attended = multihead(self.context_attention, self.query_norm(query), context)
         return self.bag_mlp(bags + self.dropout(attended))
 
@@ -180,10 +180,6 @@ def _convolution(channels_in: int, channels_out: int, stride: int = 1) -> list[n
 
 def _attention(hidden: int, n_heads: int, dropout: float) -> nn.MultiheadAttention:
     return nn.MultiheadAttention(hidden, n_heads, dropout, batch_first=True)
-
-
-def _self_attention(layer: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    return multihead(layer, x, x)
 
 
 def _energy(x: Tensor) -> Tensor:

@@ -120,13 +120,7 @@ def at_positions(table: Tensor, n: int) -> Tensor:
 
 
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    n_heads: int,
-    mask: Tensor | None = None,
-    dropout: float = 0.0,
-    scale: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, n_heads: int, mask: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Compute multi-head scaled dot-product attention.
 
@@ -139,8 +133,6 @@ def attention(
         Broadcast to (batch, heads, queries, keys): boolean, true for visible keys; or numbers added to the scores.
     dropout : float
         On attention weights; give 0 in evaluation.
-    scale : float, optional
-        Of the scores; by default 1 / √(head size).
 
     Returns
     -------
@@ -148,26 +140,24 @@ def attention(
         (batch, queries, heads × head size).
     """
     q, k, v = (tokens.unflatten(-1, (n_heads, -1)).transpose(1, 2) for tokens in (q, k, v))
-    if dropout:
-        out = _weights(q, k, mask, dropout, scale) @ v
-    else:
-        out = functional.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    out = _weights(q, k, mask, dropout) @ v if dropout else functional.scaled_dot_product_attention(q, k, v, mask)
     return out.transpose(1, 2).flatten(2)
 
 
-def _weights(q: Tensor, k: Tensor, mask: Tensor | None, p: float, scale: float | None) -> Tensor:
+def _weights(q: Tensor, k: Tensor, mask: Tensor | None, p: float) -> Tensor:
     """Return attention weights after dropout; torch's own function draws other masks on other devices."""
-    scores = q * (q.shape[-1] ** -0.5 if scale is None else scale) @ k.mT
+    scores = q * q.shape[-1] ** -0.5 @ k.mT
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     return dropout(scores.softmax(-1), p)
 
 
-def multihead(layer: nn.MultiheadAttention, x: Tensor, context: Tensor) -> Tensor:
+def multihead(layer: nn.MultiheadAttention, x: Tensor, context: Tensor | None = None) -> Tensor:
     """Apply torch's layer to queries (batch, n, hidden) and keys (batch, m, hidden), with the dropout of `attention`.
 
-    In evaluation torch computes it.
+    Without `context` the queries are the keys. In evaluation torch computes it.
     """
+    context = x if context is None else context
     if not (layer.training and layer.dropout):
         return cast("Tensor", layer(x, context, context, need_weights=False)[0])
     weights, biases = layer.in_proj_weight.chunk(3), layer.in_proj_bias.chunk(3)

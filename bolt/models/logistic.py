@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from bolt.io.errors import ConfigError
 from bolt.models.parts.features import Array, FeatureModel
 from bolt.models.registry import register
 
@@ -32,8 +31,6 @@ class Logistic(FeatureModel):
 
     def __init__(self, n_rois: int, n_classes: int, *, C: float = 1.0, n_covariates: int = 0) -> None:
         super().__init__(n_rois, n_classes)
-        if C <= 0:
-            raise ConfigError(f"C must be above 0, not {C}", where="hyper.C", hint="The default is 1")
         self.cost, self.n_covariates = C, n_covariates
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:

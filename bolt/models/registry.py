@@ -8,7 +8,6 @@ import __future__
 
 import ast
 import inspect
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -25,12 +24,14 @@ if TYPE_CHECKING:  # jobs that only preprocess read names, and must not need tor
     from bolt.models.base import SeriesModel
 
 M = TypeVar("M", bound="type[SeriesModel] | type[FeatureModel]")
-SHARED = ("base", "layers", "registry", "suitability")
+SHARED = ("__init__", "base", "layers", "registry", "suitability")
 """Files of this folder that contain no model."""
 FROM_FILE = ("features", "predictions")
 """Models of what others bring in a file, which therefore have no configuration in ``config/models``."""
 METHODS = ("__init__", "shortest")
 """What is kept of a class that is read from its source: its settings, and the shortest scan that it can read."""
+LIGHT = {"nn.Module": object, "FeatureModel": FeatureModel}
+"""What stands for a base class in a class that is read from its source."""
 _MODELS: dict[str, type[SeriesModel] | type[FeatureModel]] = {}
 
 
@@ -46,9 +47,7 @@ def register(name: str) -> Callable[[M], M]:
 
 def known_models() -> list[str]:
     """Return the names of all models, sorted."""
-    import bolt.models as folder
-
-    files = {module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg}
+    files = {path.stem for path in (PACKAGE / "models").glob("*.py")}
     return sorted(files.difference(SHARED) | set(_MODELS))
 
 
@@ -116,14 +115,14 @@ def matrices_in_words(name: str) -> str:
 
 def ignores_tail(name: str, hyper: Mapping[str, Any]) -> bool:
     """Return whether a model does not read the volumes after the last whole window."""
-    usual = {"tail": "cover", "windowed": True}
-    setting = {key: hyper.get(key, default_of(name, key, value)) for key, value in usual.items()}
+    usual: dict[str, Any] = {"tail": "cover", "windowed": True}
+    setting = usual | defaults_of(name) | dict(hyper)
     return (setting["tail"] == "drop" and setting["windowed"]) or bool(getattr(_class_of(name), "whole_windows", False))
 
 
 def with_facts(name: str, hyper: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Add facts about the data to a model's settings: those that it takes and that are not set already."""
-    return {key: value for key, value in facts.items() if key in settings_of(name)} | dict(hyper)
+    return {key: value for key, value in facts.items() if key in defaults_of(name)} | dict(hyper)
 
 
 def with_covariates(hyper: Mapping[str, Any], n_covariates: int) -> dict[str, Any]:
@@ -131,9 +130,10 @@ def with_covariates(hyper: Mapping[str, Any], n_covariates: int) -> dict[str, An
     return dict(hyper) | ({"n_covariates": n_covariates} if n_covariates else {})
 
 
-def settings_of(name: str) -> list[str]:
-    """Return the names of a model's settings."""
-    return [key for key in inspect.signature(_class_of(name)).parameters if key not in ("n_rois", "n_classes")]
+def defaults_of(name: str) -> dict[str, Any]:
+    """Return a model's settings with their defaults."""
+    settings = inspect.signature(_class_of(name)).parameters.items()
+    return {key: parameter.default for key, parameter in settings if key not in ("n_rois", "n_classes")}
 
 
 def check_model(name: str, hyper: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ def check_model(name: str, hyper: Mapping[str, Any]) -> None:
 
 def check_settings(name: str, keys: Iterable[str]) -> None:
     """Refuse an unknown model, or settings that it does not have (ConfigError)."""
-    settings = settings_of(name)
+    settings = list(defaults_of(name))
     for key in keys:
         if key not in settings:
             raise ConfigError(
@@ -159,15 +159,7 @@ def shortest_of(name: str, hyper: Mapping[str, Any]) -> int:
     """Return the length of the shortest scan that a model can read, in volumes; 2 without epochs."""
     if not has_epochs(name):
         return 2
-    model = cast("type[SeriesModel]", _class_of(name))
-    defaults = {key: parameter.default for key, parameter in inspect.signature(model).parameters.items()}
-    return model.shortest(defaults | dict(hyper))
-
-
-def default_of(name: str, setting: str, otherwise: Any) -> Any:
-    """Return the default of a setting, or `otherwise` if the model does not have it."""
-    parameter = inspect.signature(_class_of(name)).parameters.get(setting)
-    return otherwise if parameter is None else parameter.default
+    return cast("type[SeriesModel]", _class_of(name)).shortest(defaults_of(name) | dict(hyper))
 
 
 def _class_of(name: str) -> type[SeriesModel] | type[FeatureModel]:
@@ -219,33 +211,20 @@ def _tree(module: str) -> ast.Module:
 def _class(module: str, name: str) -> Any:
     """Run the declaration of one class of a module of models."""
     node = next(n for n in _tree(module).body if isinstance(n, ast.ClassDef) and n.name == name)
-    bases = {ast.unparse(base): _base(module, ast.unparse(base)) for base in node.bases}
+    bases: dict[str, Any] = {}
+    for number, base in enumerate(map(ast.unparse, node.bases)):
+        bases[f"base_{number}"] = LIGHT.get(base) or _class(_origins(module).get(base, module), base)
     kept = [statement for statement in node.body if not isinstance(statement, ast.FunctionDef)]
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and method.name in METHODS:
             body = [ast.Pass()] if method.name == "__init__" else method.body
             kept.append(ast.FunctionDef(**{**vars(method), "body": body}))
-    light = ast.ClassDef(
-        name=name,
-        bases=[ast.Name(f"base_{i}", ast.Load()) for i in range(len(bases))],
-        keywords=[],
-        body=kept or [ast.Pass()],
-        decorator_list=[],
-    )
+    places: list[ast.expr] = [ast.Name(base, ast.Load()) for base in bases]
+    light = ast.ClassDef(**{**vars(node), "bases": places, "body": kept or [ast.Pass()], "decorator_list": []})
     source = ast.fix_missing_locations(ast.Module([*_imports(module), *_choices(module), light], []))
-    names: dict[str, Any] = {f"base_{i}": base for i, base in enumerate(bases.values())} | {"__name__": module}
+    names = bases | {"__name__": module}
     exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)
     return names[name]
-
-
-def _base(module: str, name: str) -> type:
-    """Return the light form of a base class."""
-    if name == "nn.Module":
-        return object
-    if name == FeatureModel.__name__:
-        return FeatureModel
-    base: type = _class(_origins(module).get(name, module), name)
-    return base
 
 
 def _origins(module: str) -> dict[str, str]:
@@ -257,12 +236,12 @@ def _origins(module: str) -> dict[str, str]:
 
 def _imports(module: str) -> list[ast.stmt]:
     """Return a module's imports from the standard library."""
-
-    def is_light(node: ast.Import | ast.ImportFrom) -> bool:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
-        return all(name.split(".")[0] in sys.stdlib_module_names for name in names)
-
-    return [node for node in _tree(module).body if isinstance(node, ast.Import | ast.ImportFrom) and is_light(node)]
+    light: list[ast.stmt] = []
+    for node in _tree(module).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            origin = node.names[0].name if isinstance(node, ast.Import) else str(node.module)
+            light += [node] if origin.split(".")[0] in sys.stdlib_module_names else []
+    return light
 
 
 def _choices(module: str) -> list[ast.stmt]:

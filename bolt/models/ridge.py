@@ -6,7 +6,7 @@ connections than scans all is computed in the space of scans (kernel ridge: Saun
 that a penalty costs next to nothing. Dadi et al. 2019, NeuroImage 192:115,
 https://doi.org/10.1016/j.neuroimage.2019.02.062, found such models of whole connectomes to be hard to beat.
 
-Class probabilities are made of the scores as for the SVM (`bolt.models.parts.linear.temperature`).
+Class probabilities are made of the scores as for the SVM (`bolt.models.parts.calibration.fit_factor`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bolt.models.parts.features import Array, FeatureModel
-from bolt.models.parts.linear import inner_splits, products, temperature
+from bolt.models.parts.calibration import fit_factor, inner_splits
+from bolt.models.parts.features import Array, FeatureModel, products
 from bolt.models.registry import register
 
 PENALTIES = tuple(4.0**power for power in range(-6, 5))
@@ -52,7 +52,8 @@ class Ridge(FeatureModel):
         held_out = np.full((len(candidates), *targets.shape), np.nan)
         for inner, outer in inner_splits(labels, groups, self.n_classes, seed):
             machines = _regressions(gram[np.ix_(inner, inner)], targets[inner], candidates)
-            held_out[:, outer] = [_predict(gram[np.ix_(outer, inner)], *machine) for machine in machines]
+            cross = gram[np.ix_(outer, inner)]
+            held_out[:, outer] = [cross @ dual + intercept for dual, intercept in machines]
         known = np.isfinite(held_out).all(axis=(0, 2))
         errors = ((held_out - targets) ** 2)[:, known].sum(axis=(1, 2))
         best = int(np.argmin(errors)) if known.any() else candidates.index(min(candidates, key=lambda x: abs(x - 1)))
@@ -62,7 +63,7 @@ class Ridge(FeatureModel):
             "weights": products(dual.T, features),
             "intercept": intercept,
             "penalty": np.array(candidates[best]),
-            "temperature": np.array(temperature(held_out[best, known], labels[known], labels)),
+            "temperature": np.array(fit_factor(held_out[best, known], labels[known], labels)),
         }
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -93,7 +94,3 @@ def _regressions(gram: Array, targets: Array, penalties: tuple[float, ...]) -> l
         dual = vectors @ (turned / (values.clip(0) + penalty * spread)[:, None])
         machines.append((dual, mean - rows @ dual))
     return machines
-
-
-def _predict(gram: Array, dual: Array, intercept: Array) -> NDArray[np.float64]:
-    return gram @ dual + intercept

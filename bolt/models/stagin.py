@@ -8,9 +8,6 @@ Symbols: T volumes, W window, s stride, F windows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -61,11 +58,6 @@ class STAGIN(SeriesModel):
     whole_windows = True
     scans_interact = True
 
-    @classmethod
-    def shortest(cls, settings: Mapping[str, Any]) -> int:
-        """Return the window."""
-        return int(settings["window"])
-
     def __init__(
         self,
         n_rois: int,
@@ -101,10 +93,6 @@ class STAGIN(SeriesModel):
             nn.Sequential(nn.Linear(hidden, n_classes), Dropout(dropout)) for _ in range(n_layers)
         )
 
-    def window_starts(self, length: int) -> range:
-        """Return the first volume of each window of a scan of `length` volumes."""
-        return range(0, length - self.window + 1, self.stride)
-
     def adjacency(self, x: Tensor) -> Tensor:
         """Compute adjacency, 0 or 1, in each window of series (batch, time, rois): (batch, F, rois, rois).
 
@@ -128,7 +116,7 @@ class STAGIN(SeriesModel):
         """Classify z-scored ROI series (batch, time, rois); `cls` are summaries by layer, (batch, layers, hidden)."""
         with torch.no_grad():
             edges = self.adjacency(x)
-        ends = [start + self.window - 1 for start in self.window_starts(x.shape[1])]
+        ends = range(self.window - 1, x.shape[1], self.stride)  # the last volume of each window
         time = self.time(x[:, : ends[-1] + 1])[0][:, ends]
         # the first layer reads the one-hot code of an ROI and the GRU state at the window's last volume
         roi_weight, time_weight = self.node.weight.split([x.shape[2], time.shape[2]], dim=1)

@@ -15,7 +15,7 @@ from bolt.models.parts.given import read_probabilities, read_vectors, vectors_of
 from bolt.models.registry import (
     FROM_FILE,
     combines,
-    default_of,
+    defaults_of,
     has_epochs,
     inputs_of,
     needs_correlations,
@@ -176,7 +176,7 @@ def check_covariates(model: Model, dataset: Dataset, columns: Sequence[str]) -> 
             raise wrong(f"dataset '{dataset.name}' has no '{name}'", f"Name the column in its file: '{name}: …'")
     if "n_covariates" in model.hyper:
         raise wrong("'n_covariates' is set automatically", "Name the columns in 'covariates' instead")
-    takes = default_of(model.model, "n_covariates", None) is not None
+    takes = "n_covariates" in defaults_of(model.model)
     if model.covariates and not takes:
         raise wrong(f"'{model.model}' takes none", "Remove 'covariates', or choose a model that takes them")
     if takes and not model.covariates and inputs_of(model.model) == "covariates":

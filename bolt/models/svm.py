@@ -25,8 +25,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit, softmax
 from sklearn.svm import SVC
 
-from bolt.models.parts.features import Array, FeatureModel
-from bolt.models.parts.linear import inner_splits, products, temperature
+from bolt.models.parts.calibration import fit_factor, inner_splits
+from bolt.models.parts.features import Array, FeatureModel, products
 from bolt.models.registry import register
 
 
@@ -70,7 +70,7 @@ class SVM(FeatureModel):
         if self.calibration == "platt":
             self._state["sigmoid"] = self._sigmoids(held_out[known], labels[known])
         else:
-            self._state["temperature"] = np.array(temperature(self._votes(held_out)[known], labels[known], labels))
+            self._state["temperature"] = np.array(fit_factor(self._votes(held_out)[known], labels[known], labels))
         if self.kernel == "linear":
             self._state["weights"] = products(dual, features)
         else:

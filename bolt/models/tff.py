@@ -6,9 +6,6 @@ https://proceedings.mlr.press/v172/malkiel22a.html
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -44,11 +41,6 @@ class TFF(SeriesModel):
     """
 
     whole_windows = True
-
-    @classmethod
-    def shortest(cls, settings: Mapping[str, Any]) -> int:
-        """Return the window."""
-        return int(settings["window"])
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from bolt.folds.audit import same_name
 from bolt.folds.check import name_contents
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
-from bolt.models.parts.temperature import fit_temperature
+from bolt.models.parts.calibration import fit_temperature
 from bolt.report.numbers import scope_text
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity_of

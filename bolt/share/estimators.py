@@ -35,7 +35,7 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, write_json, write_table
 from bolt.io.resource_errors import explain_shortages
 from bolt.jobs.code_hash import fingerprint as code_fingerprint
-from bolt.models.registry import check_model, combines, default_of, fitted_at_once, has_epochs, inputs_of, settings_of
+from bolt.models.registry import check_model, combines, defaults_of, fitted_at_once, has_epochs, inputs_of
 from bolt.models.suitability import check_covariates, shortest_scan
 from bolt.series.cache import seal, with_offsets, write_array
 from bolt.share.scans import SeriesInMemory, as_series, labels_of, one_per_scan, require_plain, roi_table, scan_table
@@ -63,13 +63,13 @@ class OfEstimator(Keys):
 
 def _defaults_of(model: Model) -> dict[str, Any]:
     """Return the settings of a model's class with their defaults, but for those that follow from the data."""
-    names = [name for name in settings_of(model.model) if name not in ("n_covariates", "crop")]
-    return {name: default_of(model.model, name, None) for name in names}
+    settings = defaults_of(model.model).items()
+    return {name: default for name, default in settings if name not in ("n_covariates", "crop")}
 
 
 def _own_keys(model: Model) -> list[str]:
     """Return the keys beside ``hyper`` and ``training`` that apply to a model."""
-    keys = ["covariates"] if default_of(model.model, "n_covariates", None) is not None else []
+    keys = ["covariates"] if "n_covariates" in defaults_of(model.model) else []
     if inputs_of(model.model) == "connectivity":
         keys.append("connectivity")
         keys += ["fisher_z", "harmonise", "preserve", "unseen_site"] if fitted_at_once(model.model) else []

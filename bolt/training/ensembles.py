@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Trainer = Callable[..., list[BoltError | None]]
 ANOTHER_SEED = 1000
 """Added to the seed when a member is trained once more."""
 DONE = "trained.json"
@@ -104,7 +103,7 @@ def _predict(member: Member, scans: SeriesCache, rows: Sequence[int], device: st
     """Predict scans with one model."""
     if member.members:
         parts = [_predict(part, scans, rows, device) for part in member.members]
-        return member.model.model.probabilities(features_of(parts))  # type: ignore[arg-type,union-attr,operator,no-any-return]
+        return member.model.model.probabilities(np.concatenate(parts, axis=1))  # type: ignore[arg-type,union-attr,operator,no-any-return]
     if not member.has_epochs:
         return member.model.predict(scans, rows)  # type: ignore[operator,union-attr,no-any-return]
     from bolt.training.device import device_of
@@ -142,11 +141,6 @@ def member_folder(folder: Path, number: int, name: str) -> Path:
     return folder / "members" / f"{number}-{Path(name).name}"
 
 
-def features_of(probabilities: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
-    """Join the members' probabilities, (n, classes) each, to the features of an ensemble, (n, members × classes)."""
-    return np.concatenate([np.asarray(part, float) for part in probabilities], axis=1)
-
-
 def train_ensembles(
     cache: Path,
     folds: Path,
@@ -154,7 +148,7 @@ def train_ensembles(
     dataset: Dataset,
     trainings: Sequence[Training],
     *,
-    train_members: Trainer,
+    train_members: Callable[..., list[BoltError | None]],
     **options: Any,
 ) -> list[BoltError | None]:
     """Train an ensemble on several folds, one after the other.
@@ -215,14 +209,14 @@ def train_ensembles(
             raise DataError(f"no scan of fold {fold} can be read by all members", where=used)
         table = tables[0].loc[common].reset_index()
         target = class_target(of_fold, dataset, table, fold, used)
-        features = features_of([part.loc[common, [f"p_{c}" for c in target.names]].to_numpy() for part in tables])
+        columns = [f"p_{name}" for name in target.names]
+        features = np.concatenate([part.loc[common, columns].to_numpy(float) for part in tables], axis=1)
         validation = (table["role"] == "validation").to_numpy()
         pool = create_model(of_fold.model, series.n_rois, target.n_outputs, **of_fold.hyper)
         pool.fit(features[validation], target.encode(table)[validation], np.empty(0), seed)
         info = {"model": of_fold.model_dump(mode="json"), "fold": fold, "seed": seed, "n_rois": series.n_rois}
         info |= {"classes": target.names, "rois": series.rois["value"].tolist(), "covariates": []}
         save_trained(out, Trained(pool, None, info))
-        table = table.drop(columns=[name for name in table if name.startswith("p_")])
         predicted = table.assign(**target.columns(pool.probabilities(features)))
         write_run(out, info, dataset, pd.concat(excluded).drop_duplicates("scan_id"), predicted)
         shares = zip(of_fold.members, pool.state()["weights"], strict=True)

@@ -108,20 +108,14 @@ def train_features(
     model: Model,
     dataset: Dataset,
     trainings: Sequence[Training],
-    *,
-    device: str = "cpu",
-    threads: int | None = None,
     needs_test: bool = True,
-    progress: bool = True,
 ) -> list[BoltError | None]:
-    """Train a model of connectivity or covariates on several folds.
+    """Train a model of connectivity or covariates on several folds, on the CPU with the environment's threads.
 
     Parameters
     ----------
     cache, folds, model, dataset, trainings, needs_test
         As in `bolt.training.runner.train_folds`.
-    device, threads, progress
-        Not used: linear algebra runs on the CPU, with the threads set in the environment.
 
     Returns
     -------
@@ -346,15 +340,13 @@ def permuted_aucs(
             _, probability = learn(series, drawn, vectors, target, of_fold, training, dataset.crop)
             test = (drawn["role"] == "test").to_numpy()
             values[row, column] = _auc(target.encode(drawn)[test], probability[test])
-    defined = np.isfinite(values)
-    total = np.where(defined, values, 0).sum(axis=1)
-    return np.divide(total, defined.sum(axis=1), out=np.full(n, np.nan), where=defined.any(axis=1))
+    return pd.DataFrame(values).mean(axis=1).to_numpy()
 
 
 def _auc(truth: NDArray[np.integer], probability: NDArray[np.floating]) -> float:
     """Return the AUC of the positive class, or the macro average; NaN unless every class occurs."""
-    if len(np.unique(truth)) < probability.shape[1]:
+    n_classes = probability.shape[1]
+    if len(np.unique(truth)) < n_classes:
         return float("nan")
-    if probability.shape[1] == 2:
-        return float(roc_auc_score(truth, probability[:, 1]))
-    return float(np.mean([roc_auc_score(truth == c, probability[:, c]) for c in range(probability.shape[1])]))
+    averaged = [1] if n_classes == 2 else range(n_classes)
+    return float(np.mean([roc_auc_score(truth == c, probability[:, c]) for c in averaged]))

@@ -39,6 +39,8 @@ class Pool:
     ----------
     place : str
         Where the series are, in words.
+    finite : set of int
+        Rows of the index whose series were found to be finite.
     matrices : dict
         Connectivity of whole scans that is kept for all epochs and folds: by class and settings of the model, then by
         row of the index.
@@ -47,20 +49,13 @@ class Pool:
     def __init__(self, cache: SeriesCache, device: torch.device | str) -> None:
         self.cache, self.device = cache, torch.device(device)
         self.data = torch.from_numpy(cache.array())  # torch has no read-only tensors, but nothing writes to it
-        self._finite: set[int] = set()
+        self.finite: set[int] = set()
         self.matrices: dict[tuple[Any, ...], dict[int, Tensor]] = defaultdict(dict)
         self.place = "memory-mapped"
         if self.device.type == "cuda":
             fits = self.data.nbytes < torch.cuda.mem_get_info(self.device)[0] / 2
             self.place = "copied to the GPU" if fits else "too large for the GPU, copied batch by batch"
             self.data = self.data.to(self.device) if fits else self.data
-
-    def check(self, i: int) -> None:
-        """Refuse a scan (row `i` of the index) with NaN or Inf (DataError); each scan is checked once."""
-        if i in self._finite:
-            return
-        self.cache.finite_series(i)
-        self._finite.add(i)
 
 
 class Scans:
@@ -90,17 +85,17 @@ class Scans:
     def __init__(
         self, pool: Pool, ids: Sequence[int], covariates: np.ndarray | None = None, truth: np.ndarray | None = None
     ) -> None:
-        for i in ids:
-            pool.check(int(i))
-        self.pool = pool
-        rows = pool.cache.index.iloc[[int(i) for i in ids]]
-        self.lengths: list[int] = rows["length"].tolist()
+        self.pool, self._ids = pool, [int(i) for i in ids]
+        for i in self._ids:
+            if i not in pool.finite:
+                pool.cache.finite_series(i)
+                pool.finite.add(i)
+        places = torch.tensor(pool.cache.index.iloc[self._ids][["offset", "length"]].to_numpy(np.int64))
+        self._offset, self._length = places.unbind(1)
+        self.lengths: list[int] = self._length.tolist()
         has_covariates = covariates is not None and covariates.shape[1] > 0
         self.covariates = torch.tensor(covariates, device=pool.device) if has_covariates else None
         self.truth = None if truth is None else torch.tensor(truth, device=pool.device)
-        self._ids = [int(i) for i in ids]
-        self._offset = torch.tensor(rows["offset"].to_numpy(np.int64))
-        self._length = torch.tensor(rows["length"].to_numpy(np.int64))
 
     def __len__(self) -> int:
         """Return the number of scans."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from bolt.config import Config, FoldSettings, Model, Space, Span, load_model, load_space
 from bolt.io.errors import ConfigError
-from bolt.models.registry import check_settings, default_of, has_epochs
+from bolt.models.registry import check_settings, defaults_of, has_epochs
 
 DIGITS = 4  # significant digits of a value
 
@@ -49,10 +49,9 @@ def spans_of(space: Space, model: Model) -> dict[str, Span]:
     Raises
     ------
     ConfigError
-        There is none, or the model does not have the setting.
+        There is none.
     """
     hyper = space.hyper.get(model.model, {})
-    check_settings(model.model, hyper)
     training = space.training if has_epochs(model.model) else {}
     spans = {f"training.{key}": span for key, span in training.items()}
     spans |= {f"hyper.{key}": span for key, span in hyper.items()}
@@ -109,7 +108,7 @@ def values_of(model: Model, spans: Mapping[str, Span]) -> dict[str, Any]:
             value: Any = highest_rate(model)
         else:
             own = group == "training"
-            value = getattr(model.training, key) if own else model.hyper.get(key, default_of(model.model, key, None))
+            value = getattr(model.training, key) if own else model.hyper.get(key, defaults_of(model.model).get(key))
         if span.choices is not None:
             if value in span.choices:
                 values[name] = value

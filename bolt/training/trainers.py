@@ -5,7 +5,7 @@ Each kind is imported only when it is trained: networks need torch, the others d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,16 @@ def train_folds(
     model: Model,
     dataset: Dataset,
     trainings: Sequence[Training],
-    *,
-    watching: Callable[..., Any] | None = None,
     **options: Any,
 ) -> list[BoltError | None]:
-    """Train a model on several folds: parameters, results and errors as in `bolt.training.runner.train_folds`."""
+    """Train a model on several folds: parameters, results and errors as in `bolt.training.runner.train_folds`.
+
+    Models that are fitted at once use none of its options but `needs_test`.
+    """
     if fitted_at_once(model.model):
         from bolt.training.features import train_features
 
-        return train_features(cache, folds, model, dataset, trainings, **options)
-    options |= {"watching": watching} if watching else {}
+        return train_features(cache, folds, model, dataset, trainings, options.get("needs_test", True))
     if combines(model.model):
         from bolt.training.ensembles import train_ensembles
 

@@ -15,8 +15,7 @@ from bolt.io.files import read_table
 from bolt.models.registry import fitted_at_once
 from bolt.series.cache import SeriesCache
 from bolt.training import runner
-from bolt.training.features import train_features
-from bolt.training.runner import train_folds
+from bolt.training.trainers import train_folds
 from tests.caches import dataset, pack, scan_table, split
 from tests.models.conformance import small
 
@@ -54,8 +53,7 @@ def train(folder, name, cache, folds, epochs=QUICK.epochs) -> pd.DataFrame:
     trainings = [runner.Training(fold, 0, folder / name / f"fold-{fold}") for fold in range(FOLDS)]
     at_once = fitted_at_once(load_model(name).model)
     model = model if at_once else model.model_copy(update={"training": QUICK.model_copy(update={"epochs": epochs})})
-    fit = train_features if at_once else train_folds
-    assert fit(cache, folds, model, dataset(CLASSES, 40), trainings, device="cpu") == [None] * FOLDS
+    assert train_folds(cache, folds, model, dataset(CLASSES, 40), trainings, device="cpu") == [None] * FOLDS
     tables = [read_table(each.folder / "predictions.tsv", text=("label", "predicted")) for each in trainings]
     return pd.concat(tables).query("role == 'test'")
 

@@ -12,9 +12,9 @@ from bolt.config import Dataset
 from bolt.io.errors import BoltError
 from bolt.io.files import read_table
 from bolt.models.lstm import LSTM
-from bolt.models.registry import check_model, fitted_at_once
-from bolt.training.features import train_features
-from bolt.training.runner import Training, train_folds
+from bolt.models.registry import check_model, has_epochs
+from bolt.training.outputs import Training
+from bolt.training.trainers import train_folds
 from tests.bad_inputs import TRAINING_CASES, Case
 from tests.models.conformance import CROP, small
 from tests.training.test_runner import LENGTHS, write_toy
@@ -32,13 +32,13 @@ def checked(name: str, **hyper) -> Said:
 def trained(folder: Path, name: str, dataset: Dataset = DATASET, rate: float = 1e-3, **toy) -> Said:
     """Train one fold; return its error, or the reason why a scan is excluded."""
     model = small(name)
-    runner = train_features
-    if not fitted_at_once(model.model):
-        runner = train_folds
+    if has_epochs(model.model):
         training = model.training.model_copy(update={"epochs": 2, "learning_rate": rate, "schedule": "constant"})
         model = model.model_copy(update={"training": training})
     try:
-        (error,) = runner(*write_toy(folder, **toy), model, dataset, [Training(1, 0, folder / "run")], device="cpu")
+        (error,) = train_folds(
+            *write_toy(folder, **toy), model, dataset, [Training(1, 0, folder / "run")], device="cpu"
+        )
     except BoltError as raised:
         error = raised
     if error is not None:
@@ -85,6 +85,13 @@ MAKERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Said]] = {
 def test_bad_training(case: Case, tmp_path, monkeypatch):
     outcome, text = MAKERS[case.input](tmp_path, monkeypatch)
     assert outcome == case.outcome and case.is_said(text), f"{outcome}: {text}"
+
+
+@pytest.mark.parametrize("name", ["svm", "ensemble"])
+def test_a_class_without_a_training_scan_ends_any_training(name, tmp_path):
+    outcome, text = trained(tmp_path, name, labels=["no"] * 8 + ["yes"] * 4)
+    assert outcome == "refused" and "fold 1 has no training scan of class 'yes'" in text
+    assert not (tmp_path / "run/predictions.tsv").exists()
 
 
 def test_every_case_is_made():

@@ -17,7 +17,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table
 from bolt.models.attention import native
 from bolt.models.bolt import BolT
-from bolt.models.registry import FROM_FILE, create_model, inputs_of, known_models, with_facts
+from bolt.models.registry import FROM_FILE, create_model, inputs_of, known_models, shortest_of, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
 from bolt.training.runner import Training, train_folds
 from tests.models.conformance import (
@@ -69,6 +69,12 @@ def test_shapes(name, batch, time, n_rois, n_classes):
     if time is None and net.min_length > 2:
         with pytest.raises(DataError, match=f"{net.min_length - 1} volumes, but the model needs at least"):
             net(x[:, 1:])
+
+
+@pytest.mark.parametrize("name", [name for name in TORCH if name != "gc_lstm"])  # whose window follows from the data
+def test_the_shortest_scan_is_known_before_it_is_built(name):
+    model = small(name)
+    assert shortest_of(model.model, model.hyper) == make(name, 6, 2).min_length
 
 
 def whole_loss(output):

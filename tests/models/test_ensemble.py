@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from bolt.models.ensemble import Ensemble
-from bolt.models.parts.temperature import fit_temperature, with_temperature
+from bolt.models.parts.calibration import fit_temperature, with_temperature
 
 NONE = np.empty(0)
 
@@ -72,11 +72,3 @@ def test_a_certain_member_leaves_probabilities_finite():
     probability[:, 0] = np.eye(2)[1 - labels]
     pooled = fitted(probability, labels, 0.0).probabilities(joined(probability))
     assert np.isfinite(pooled).all() and (pooled.argmax(axis=1) == labels).mean() > 0.5
-
-
-def test_the_state_is_all_that_was_learned():
-    probability, labels = members()
-    model, copy = fitted(probability, labels, 5.0), Ensemble(5, 2)
-    copy.load_state(model.state())
-    features = joined(probability)
-    np.testing.assert_array_equal(copy.probabilities(features), model.probabilities(features))

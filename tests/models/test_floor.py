@@ -68,13 +68,6 @@ def test_a_checkpoint_predicts_what_the_run_did(folder, name):
     np.testing.assert_allclose(again, table[["p_A", "p_B"]], rtol=1e-12)
 
 
-def test_the_majority_is_that_of_the_training_scans(tmp_path):
-    make_cache(tmp_path, label=lambda scans: ["B" if i % 3 else "A" for i in range(len(scans))])
-    table = read_table(run(tmp_path, load_model("majority"))[0] / "predictions.tsv")
-    assert set(table["predicted"]) == {"B"}
-    np.testing.assert_allclose(table["p_B"], (table.query("role == 'train'")["label"] == "B").mean())
-
-
 def test_displacement_that_nobody_knows(tmp_path):
     make_cache(tmp_path, mean_fd=lambda scans: np.nan)
     _, error = run(tmp_path, load_model("motion_only"))

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from bolt.models.hatnet import HATNet, HolisticAttention
-from tests.models.conformance import size
-from tests.models.transformers import joint_attention
+from tests.models.conformance import joint_attention, size
 
 
 def holistic(**settings: object) -> HolisticAttention:

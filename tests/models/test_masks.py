@@ -97,14 +97,6 @@ def test_shapes(shape):
     assert kept.shape == shape and kept.dtype == torch.bool
 
 
-def test_the_seed_is_drawn_from_the_generator_of_the_cpu():
-    torch.manual_seed(4)
-    seeds = [masks.draw_seed() for _ in range(3)]
-    torch.manual_seed(4)
-    assert [masks.draw_seed() for _ in range(3)] == seeds
-    assert len(set(seeds)) == 3 and all(0 <= seed < 2**63 for seed in seeds)
-
-
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])
 def test_share_and_independence(p):
     """Within five standard deviations: the share of zeros, in each of the eight places of a group, in lines whose

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from bolt.config import load_dataset, load_model
-from bolt.io.errors import ConfigError
 from bolt.models import layers
 from bolt.models.attention.fused import FusedWindowAttention
 from bolt.models.attention.windows import windows_of
@@ -103,9 +102,3 @@ def test_without_chance_both_places_of_dropout_agree(lengths: tuple[int, ...], m
         *(torch.autograd.grad(out, [*module.parameters()], given) for out in (found, expected)), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", [{"cls_token": "global"}, {"cls_token": "none", "windowed": False}])
-def test_dropout_before_fusion_needs_a_cls_token_per_window(kind: dict) -> None:
-    with pytest.raises(ConfigError, match="'dropout_before_fusion' must be false"):
-        BolT(8, 2, dropout_before_fusion=True, **kind)

@@ -25,6 +25,7 @@ from bolt.models.registry import (
     known_models,
     with_facts,
 )
+from bolt.models.suitability import shortest_scan
 from bolt.training.batches import learns_from_batches, needs_equal_lengths
 
 HYPER = {"logistic": {"n_covariates": 1}}
@@ -42,6 +43,10 @@ def test_the_documentation_has_the_number_of_weights():
             net = create_model(model.model, 400, 2, **with_facts(model.model, model.hyper, {"crop": 600, "tr": 0.72}))
         weights = sum(parameter.numel() for parameter in net.parameters()) / 1e6
         assert f"{weights:.{len(millions.partition('.')[2])}f}" == millions, name
+
+
+def test_every_model_needs_two_volumes():
+    assert shortest_scan(load_model("longformer")) == 2
 
 
 def test_the_tail_is_ignored_only_where_there_are_windows():
@@ -88,6 +93,8 @@ def test_a_source_that_computes_a_default_is_imported(tmp_path, monkeypatch):
         ("svm", "C", "1e-3", "must be a number"),
         ("svm", "gamma", "auto", "must be a number or one of scale"),
         ("svm", "kernel", "poly", "must be one of linear, rbf"),
+        *((name, "C", 0, "must be above 0") for name in ("svm", "logistic")),
+        ("svm", "gamma", -1.0, "must be above 0"),
         ("stagin", "window", 20.5, "Write a whole number"),
         ("stagin", "window", True, "must be a whole number"),
         ("gc_lstm", "window_seconds", None, "is None, but must be a number. .*remove the line"),
@@ -116,16 +123,9 @@ def test_a_value_that_a_setting_cannot_have(name, key, value, message):
         create_model(name, 6, 2, **{key: value})
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("brainnetcnn", {"edge_channels": []}, "at least one channel"),
-        ("logistic", {"C": 0, "n_covariates": 1}, "C must be above 0"),
-    ],
-)
-def test_settings_that_cannot_be_meant(name, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        create_model(name, 6, 2, **settings)
+def test_a_network_of_edges_needs_a_layer_of_edges():
+    with pytest.raises(ConfigError, match="at least one channel"):
+        create_model("brainnetcnn", 6, 2, edge_channels=[])
 
 
 def test_values_that_a_setting_can_have():

@@ -9,9 +9,9 @@ from scipy.stats import binom
 from bolt.config import load_dataset, load_model
 from bolt.datasets.phantom.dataset import simulate_series
 from bolt.io.files import read_table
-from bolt.models.registry import fitted_at_once, inputs_of
-from bolt.training.features import train_features
-from bolt.training.runner import Training, train_folds
+from bolt.models.registry import has_epochs, inputs_of
+from bolt.training.outputs import Training
+from bolt.training.trainers import train_folds
 from tests.caches import dataset, pack, scan_table
 from tests.models.conformance import ALL, small
 
@@ -37,9 +37,8 @@ def phantom(tmp_path_factory):
 def right(phantom, model) -> tuple[int, int]:
     """Return the number of test scans classified correctly, and the number of test scans."""
     folder, cache = phantom
-    runner = train_features if fitted_at_once(model.model) else train_folds
     training = Training(0, 0, folder / model.name)
-    assert runner(cache, folder / "folds.tsv", model, dataset(CLASSES, 80), [training], device="cpu") == [None]
+    assert train_folds(cache, folder / "folds.tsv", model, dataset(CLASSES, 80), [training], device="cpu") == [None]
     table: pd.DataFrame = read_table(training.folder / "predictions.tsv").query("role == 'test'")
     return int((table["label"] == table["predicted"]).sum()), len(table)
 
@@ -53,7 +52,7 @@ def test_bolt_finds_it(phantom):
 @pytest.mark.parametrize("name", STATIC)
 def test_static_connectivity_does_not(phantom, name):
     model = small(name)
-    if not fitted_at_once(model.model):
+    if has_epochs(model.model):
         training = model.training.model_copy(update={"epochs": 15, "batch_size": 8})
         model = model.model_copy(update={"training": training})
     hits, n = right(phantom, model)

@@ -110,15 +110,6 @@ def test_the_published_code_has_a_row_of_its_own():
         assert published.on(dataset)[1].crop == recipe.on(dataset)[1].crop
 
 
-def test_the_state_is_the_whole_model():
-    model, features, _ = trained(3, kernel="rbf")
-    other = create_model("svm", 25, 3, kernel="rbf")
-    other.load_state(model.state())
-    np.testing.assert_array_equal(other.probabilities(features), model.probabilities(features))
-    assert all(isinstance(value, np.ndarray) for value in model.state().values())
-    assert trained(3)[0].state()["weights"].shape == (3, 300)
-
-
 def test_too_few_subjects_for_out_of_fold_scores():
     features, labels, _ = made_up(2, n=12)
     model = create_model("svm", 25, 2)

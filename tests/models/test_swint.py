@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from bolt.models.swint import SwinT
-from tests.models.transformers import attended
+from tests.models.conformance import attended
 
 
 def rolled(time: int, window: int, shift: int) -> torch.Tensor:

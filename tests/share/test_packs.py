@@ -27,15 +27,14 @@ from bolt.config.study import Study
 from bolt.evaluate.metrics import pooled
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
-from bolt.models.parts.temperature import fit_temperature, with_temperature
+from bolt.models.parts.calibration import fit_temperature, with_temperature
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity
 from bolt.share.cohort import distance, flags, percentile, predict_floor, refusal, series_facts, summarise_cohort
 from bolt.share.models import Pack, on_crops, pack, read_pack
 from bolt.share.predict import read_new_scans, read_results, require_same
-from bolt.training.features import train_features
 from bolt.training.outputs import Training
-from bolt.training.runner import train_folds
+from bolt.training.trainers import train_folds
 from tests.caches import pack as make_cache
 from tests.caches import scan_table, split
 from tests.fake_fmriprep import write_fmriprep
@@ -70,8 +69,7 @@ def build_run(folder: Path, model: str, seeds=(0, 1), outer=3, run=None, **chang
     trainings = [
         Training(fold, seed, runs / f"seed-{seed}" / f"fold-{fold}") for seed in seeds for fold in run or range(outer)
     ]
-    runner = train_features if model == "svm" else train_folds
-    assert runner(cache, folds, settings, dataset, trainings, device="cpu") == [None] * len(trainings)
+    assert train_folds(cache, folds, settings, dataset, trainings, device="cpu") == [None] * len(trainings)
     for training in trainings:
         write_json({}, training.folder / "provenance.json")
     return runs

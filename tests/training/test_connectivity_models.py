@@ -6,25 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from bolt.config import Model, Training
+from bolt.config import Training
 from bolt.io.files import read_table
 from bolt.models.braingnn import BrainGNN
 from bolt.models.brainnetcnn import BrainNetCNN
 from bolt.series.cache import SeriesCache
 from bolt.training.loop import Fit
 from bolt.training.trainers import train_fold
+from tests.models.conformance import small
 from tests.training.test_runner import DATASET, LENGTHS, NUMBERS, ROLES, write_toy
 
-SMALL = {
-    "brainnetcnn": {"edge_channels": [2], "graph_channels": 4, "linear": [4]},
-    "braingnn": {"hidden": 4, "inner": 4},
-}
 TRAINED_LENGTHS = [length for length, role in zip(LENGTHS, ROLES, strict=True) if role == "train"]
 
 
 def train(toy, out, name, dataset=DATASET, connectivity="scan", **training):
     settings = Training(**{"epochs": 2, "batch_size": 5, "schedule": "constant", **training})
-    model = Model(name=name, model=name, hyper=SMALL[name], connectivity=connectivity, training=settings)
+    model = small(name).model_copy(update={"connectivity": connectivity, "training": settings})
     train_fold(*toy, model, dataset, fold=1, seed=0, out=out, device="cpu")
 
 

@@ -11,7 +11,7 @@ from bolt.series.cache import SeriesCache
 from bolt.training.device import has_tensor_float
 from bolt.training.runner import Training, load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, small
-from tests.training.test_runner import DATASET, ROLES, TEXT, short_model, write_toy
+from tests.training.test_runner import DATASET, ROLES, TEXT, short_model, weights, write_toy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -75,12 +75,13 @@ def test_a_training_equals_that_on_the_cpu_to_rounding(tmp_path):
     """Dropout and mixtures included: both draw the same masks and partners."""
     toy = write_toy(tmp_path / "toy")
     model = short_model("bolt", mixup=0.4, learning_rate=1e-5, peak_learning_rate=1e-4)
-    assert model.hyper["dropout"] > 0
-    histories = []
+    dropped = {"dropout": 0.3, "input_dropout": 0.2, "roi_dropout": 0.2}
+    model, histories = model.model_copy(update={"hyper": model.hyper | dropped}), []
     for device in ("cpu", "cuda"):
         assert train_folds(*toy, model, DATASET, [Training(1, 0, tmp_path / device)], device=device) == [None]
         histories.append(read_table(tmp_path / device / "history.tsv")["train_loss"])
     np.testing.assert_allclose(*histories, rtol=1e-3)
+    torch.testing.assert_close(weights(tmp_path / "cuda"), weights(tmp_path / "cpu"), rtol=0, atol=1e-3)
 
 
 def test_a_batch_that_does_not_fit_is_split(tmp_path, caplog):

@@ -57,14 +57,6 @@ def test_members_are_trained_as_if_alone_and_one_named_twice_has_two_seeds(folde
     assert seeds[0] != seeds[1] and not np.allclose(probabilities(first), probabilities(again))
 
 
-def test_it_has_the_files_of_any_run(hybrid):
-    table = read_table(hybrid / "predictions.tsv")
-    assert len(table) == 48 and set(table["role"]) == {"train", "validation", "test"}
-    assert list(table)[-2:] == ["p_A", "p_B"] and "members" not in table
-    assert read_json(hybrid / "status.json")["state"] == "ok" and not len(read_table(hybrid / "exclusions.tsv"))
-    assert len(read_json(hybrid / "checkpoint.json")["model"]["members"]) == 3
-
-
 def test_all_members_learn_from_the_same_share_of_the_subjects(folder, hybrid):
     """Although each has its own seed, by which it would draw another share."""
     part = train(folder, pool(BOLT, svm(), BOLT, train_share=0.5), "share")

@@ -104,7 +104,7 @@ def test_it_learns_and_writes_the_files_of_any_run(folder):
         {},
         {"harmonise": "combat", "fisher_z": True},
         {"harmonise": "combat", "preserve": ["age"]},
-        {"hyper": {"kernel": "rbf"}},
+        {"hyper": {"kernel": "rbf", "calibration": "platt"}},
     ],
 )
 def test_a_checkpoint_predicts_what_the_run_did(folder, tmp_path, settings):

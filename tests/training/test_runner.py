@@ -26,6 +26,7 @@ from bolt.jobs.outcome import Outcome
 from bolt.models.bnt import BrainNetworkTransformer
 from bolt.models.bolt import BolT
 from bolt.models.braingnn import BrainGNN
+from bolt.models.compiled import library
 from bolt.models.registry import crops_alike, inputs_of
 from bolt.series.cache import SeriesCache
 from bolt.training import checkpoint, device, loop, prediction, runner
@@ -168,20 +169,6 @@ def test_scans_held_out_do_not_touch_the_weights(finished, tmp_path):
     assert equal(weights(finished), weights(run(toy, tmp_path / "run")))
 
 
-def test_choice_of_epoch_by_validation(toy, tmp_path):
-    # a learning rate that ruins the model late: the best epoch is not the last
-    training = {"epochs": 6, "warmup_epochs": 4, "peak_learning_rate": 0.01, "final_learning_rate": 3.0}
-    out = run(toy, tmp_path, toy_model(epoch_choice="best_validation", **training))
-    losses = read_table(out / "history.tsv")["validation_loss"]
-    epoch = read_json(out / "checkpoint.json")["epoch"]
-    assert epoch == int(losses.argmin()) + 1
-    assert epoch < 6
-    table = read_table(out / "predictions.tsv", text=("label",))
-    validation = table[table["role"] == "validation"]
-    right = np.where(validation["label"] == "yes", validation["p_yes"], validation["p_no"])
-    assert -np.log(right).mean() == pytest.approx(losses.min(), rel=1e-5)
-
-
 # ---- precision and the optimiser -------------------------------------------------------------------------------------
 def test_bfloat16_learns_and_keeps_float32_weights(finished, toy, tmp_path):
     run(toy, tmp_path, toy_model(precision="bfloat16", epochs=12))
@@ -213,6 +200,24 @@ def test_tf32_is_used_by_matrices_convolutions_and_recurrent_layers_within_a_ste
         torch.use_deterministic_algorithms(False)
         for place, precision in zip(device._FLOAT32, before, strict=True):
             place.fp32_precision = precision
+
+
+@pytest.mark.parametrize("hyper", [{}, {"cls_token": "global"}, {"dropout_before_fusion": True}], ids=str)
+def test_dropout_is_the_same_without_the_library(chosen, hyper, tmp_path):
+    """So a training does not depend on a compiler."""
+    chosen("")
+    if library.library() is None:
+        pytest.skip("no C++ compiler")
+    toy, model = write_toy(tmp_path / "toy"), short_model("bolt", learning_rate=1e-4, peak_learning_rate=2e-4)
+    dropped = {"dropout": 0.3, "input_dropout": 0.2, "roi_dropout": 0.2}
+    model = model.model_copy(update={"hyper": model.hyper | dropped | hyper})
+    for level in ("", "0"):
+        chosen(level)
+        run(toy, tmp_path / f"run{level}", model)
+    histories = [read_table(tmp_path / name / "history.tsv") for name in ("run", "run0")]
+    for name in ("train_loss", "validation_loss"):
+        np.testing.assert_allclose(*(history[name] for history in histories), rtol=1e-4)
+    torch.testing.assert_close(*(weights(tmp_path / name) for name in ("run", "run0")), rtol=0, atol=1e-4)
 
 
 def test_gradients_are_clipped(toy, tmp_path, spied):
@@ -260,7 +265,7 @@ def test_a_number_is_learned_and_predicted_in_its_own_unit(tmp_path):
     with pytest.raises(ConfigError, match="predicts a number"):
         predict(net, SeriesCache(toy[0]), range(12))
     assert " ".join(history) == "epoch learning_rate train_loss train_r2 validation_loss validation_r2"
-    assert info["epoch"] == int(history["validation_loss"].argmin()) + 1
+    assert info["epoch"] == int(history["validation_loss"].argmin()) + 1 < 25
     part, row = table[table["role"] == "validation"], history.iloc[info["epoch"] - 1]
     squares = ((part["label"] - part["predicted"]) / labels.std(ddof=0)) ** 2
     assert squares.mean() == pytest.approx(row["validation_loss"], rel=1e-4)
@@ -499,8 +504,6 @@ def test_a_scan_shorter_than_the_window_is_not_predicted(tmp_path):
     out = run(write_toy(tmp_path, lengths=[*LENGTHS[:10], 5, 30]), tmp_path / "run")
     assert read_table(out / "exclusions.tsv")["scan_id"].tolist() == ["sub-10_task-rest"]
     assert len(read_table(out / "predictions.tsv")) == 11
-    with pytest.raises(ConfigError, match="crops of 5 volumes are shorter than the 6"):
-        run(write_toy(tmp_path / "all", lengths=[5] * 12), tmp_path)
 
 
 def test_no_validation_part(tmp_path):

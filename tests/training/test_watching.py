@@ -6,6 +6,7 @@ from argparse import Namespace
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -19,43 +20,16 @@ from tests.snake import series_dataset
 from tests.training.test_runner import FINISHED, run_folds, write_toy
 
 
-class Fake:
-    """Stands in for both packages, and notes what they are told."""
-
-    def __init__(self, monkeypatch):
-        self.told, self.failing = [], False
-        board, wandb = ModuleType("torch.utils.tensorboard"), ModuleType("wandb")
-        board.SummaryWriter = self.writer
-        wandb.init, wandb.Settings = self.init, SimpleNamespace
-        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-        monkeypatch.setitem(sys.modules, "wandb", wandb)
-        for name in ("WANDB_MODE", "WANDB_PROJECT"):
-            monkeypatch.delenv(name, raising=False)
-
-    def note(self, *what):
-        if self.failing:
-            raise OSError("no space")
-        self.told.append(what)
-
-    def writer(self, folder, purge_step):
-        self.note("open", folder, purge_step)
-        return SimpleNamespace(
-            add_scalar=lambda *values: self.note("scalar", *values),
-            flush=lambda: None,
-            close=lambda: self.note("close"),
-        )
-
-    def init(self, **options):
-        self.note("init", options)
-        name = options["name"]
-        return SimpleNamespace(
-            log=lambda row, step: self.note("log", name, row, step), finish=lambda: self.note("finish", name)
-        )
-
-
 @pytest.fixture
-def fake(monkeypatch):
-    return Fake(monkeypatch)
+def tools(monkeypatch):
+    """Stand-ins for both packages, which note what they are told; `runs` of Weights & Biases by name."""
+    tools = Mock(runs={})
+    tools.init.side_effect = lambda **about: tools.runs.setdefault(about["name"], Mock())
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", Mock(SummaryWriter=tools.writer))
+    monkeypatch.setitem(sys.modules, "wandb", Mock(init=tools.init, Settings=SimpleNamespace))
+    for name in ("WANDB_MODE", "WANDB_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    return tools
 
 
 def train(tmp_path, name, folds=(1,), **options):
@@ -68,31 +42,30 @@ def watching(tools, folder):
     return lambda training: watched(tools, folder, f"fold-{training.fold}", {"model": "bolt"})
 
 
-def told_of(fake, kind):
-    return [told[1:] for told in fake.told if told[0] == kind]
-
-
-def test_every_epoch_is_shown_of_folds_side_by_side_and_the_results_are_the_same(tmp_path, fake):
+def test_every_epoch_is_shown_of_folds_side_by_side_and_the_results_are_the_same(tmp_path, tools):
     without = train(tmp_path, "without")
     assert train(tmp_path, "with", folds=(1, 2), watching=watching(list(TOOLS), tmp_path / "watch")) == without
     places = [str(tmp_path / f"watch/tensorboard/fold-{fold}") for fold in (1, 2)]  # each hides what is in its own
-    assert told_of(fake, "open") == [(place, 1) for place in places]
-    logged, scalars = told_of(fake, "log"), told_of(fake, "scalar")
-    steps = sorted((name, step) for name, _, step in logged)
-    assert steps == [(f"fold-{fold}", epoch) for fold in (1, 2) for epoch in (1, 2, 3, 4)]
+    assert tools.writer.call_args_list == [call(place, purge_step=1) for place in places]
+    logged = {name: run.log.call_args_list for name, run in tools.runs.items()}
+    steps = {name: [told.kwargs["step"] for told in of_run] for name, of_run in logged.items()}
+    assert steps == {"fold-1": [1, 2, 3, 4], "fold-2": [1, 2, 3, 4]}
     history = read_table(tmp_path / "with/1/history.tsv")
-    rows = [row for name, row, _ in logged if name == "fold-1"]
+    rows = [told.args[0] for told in logged["fold-1"]]
     assert [row["validation_loss"] for row in rows] == pytest.approx(history["validation_loss"])
     assert all("epoch" not in row for row in rows)
-    assert sorted(scalars) == sorted((key, row[key], step) for _, row, step in logged for key in row)
-    assert told_of(fake, "close") == [(), ()] and told_of(fake, "finish") == [("fold-1",), ("fold-2",)]
-    assert all(options["reinit"] == "create_new" for (options,) in told_of(fake, "init"))
+    board = tools.writer.return_value
+    scalars = [told.args for told in board.add_scalar.call_args_list]
+    shown = [(told.args[0], told.kwargs["step"]) for of_run in logged.values() for told in of_run]
+    assert sorted(scalars) == sorted((key, row[key], step) for row, step in shown for key in row)
+    assert board.close.call_count == 2 and all(run.finish.call_count == 1 for run in tools.runs.values())
+    assert all(about.kwargs["reinit"] == "create_new" for about in tools.init.call_args_list)
 
 
-def test_nothing_is_sent_unless_the_user_says_so(tmp_path, fake, monkeypatch):
+def test_nothing_is_sent_unless_the_user_says_so(tmp_path, tools, monkeypatch):
     def started():
         with watched(["wandb"], tmp_path, "fold-0", {"hyper": {"window": 6}}):
-            return told_of(fake, "init")[-1][0]
+            return tools.init.call_args.kwargs
 
     about = started()
     assert about["mode"] == "offline" and about["dir"] == str(tmp_path / "wandb") and (tmp_path / "wandb").is_dir()
@@ -105,20 +78,23 @@ def test_nothing_is_sent_unless_the_user_says_so(tmp_path, fake, monkeypatch):
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("from_the_start", [True, False])
-def test_a_tool_that_fails_ends_no_training(tmp_path, fake, caplog, tool, from_the_start):
-    fake.failing = from_the_start
+def test_a_tool_that_fails_ends_no_training(tmp_path, tools, caplog, tool, from_the_start):
+    run = tools.runs["fold-0"] = Mock()
+    begin, add = (tools.init, run.log) if tool == "wandb" else (tools.writer, tools.writer.return_value.add_scalar)
+    if from_the_start:
+        begin.side_effect = OSError("no space")
     with caplog.at_level(logging.WARNING), watched([tool], tmp_path, "fold-0", {}) as watch:
         watch({"epoch": 1, "loss": 0.5})
-        fake.failing = True
+        add.side_effect = OSError("no space")
         watch({"epoch": 2, "loss": 0.4})
         watch({"epoch": 3, "loss": 0.3})
     assert [record.getMessage() for record in caplog.records] == [f"fold-0: no curves in {tool}: no space"]
 
 
-def test_curves_are_closed_when_a_training_fails(tmp_path, fake):
+def test_curves_are_closed_when_a_training_fails(tmp_path, tools):
     with pytest.raises(ZeroDivisionError), watched(["wandb"], tmp_path, "fold-0", {}):
         raise ZeroDivisionError
-    assert fake.told[-1] == ("finish", "fold-0")
+    assert tools.runs["fold-0"].finish.call_count == 1
 
 
 def test_a_tool_that_is_not_installed_is_refused_at_the_start(monkeypatch):

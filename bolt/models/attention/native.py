@@ -55,14 +55,7 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
     """Compute `window.attention_maps`."""
     dtype = q.dtype if q.dtype in DTYPES else torch.float32
     q, kv, bias, gradient = (tensor.detach().to(dtype).contiguous() for tensor in (q, kv, bias, gradient))
-    near, field, window, _ = shape.bias_sizes
-    windows, copies = shape.windows, min(torch.get_num_threads(), len(shape.windows.lengths) * shape.n_heads)
-    maps = Maps(
-        q.new_zeros(copies, windows.n_tokens, near),
-        q.new_zeros(copies, windows.n_cls, field),
-        q.new_zeros(copies, windows.n_windows, window),
-        q.new_zeros(copies, windows.n_cls),
-    )
+    maps = shape.zeros(q, min(torch.get_num_threads(), len(shape.windows.lengths) * shape.n_heads))
     names = ("near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map")
     _run("relevance", q, kv, bias, shape, {"gradient": gradient, **dict(zip(names, maps, strict=True))})
     return Maps(*(copies_of_map.sum(0) / shape.n_heads for copies_of_map in maps))

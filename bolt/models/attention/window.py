@@ -19,8 +19,8 @@ from torch.nn.functional import embedding
 
 from bolt.models import layers
 from bolt.models.attention.windows import Windows
+from bolt.models.base import full_precision
 from bolt.models.parts import masks
-from bolt.models.parts.precision import full_precision
 
 AT_ONCE = {"cpu": 2**21, "cuda": 2**27}
 """Scores, or gathered numbers, in memory at a time, by device: few fit in a CPU's cache, many keep a GPU busy."""
@@ -68,6 +68,12 @@ class Shape:
             "none": 0,
         }[windows.cls_token]
         return 2 * self.reach - 1, field, windows.window if field else 0, 1
+
+    def zeros(self, like: Tensor, *copies: int) -> Maps:
+        """Return maps of zeros, of the type and on the device of a tensor; or several of each, (*copies, …)."""
+        windows, (near, field, width, _) = self.windows, self.bias_sizes
+        sizes = (windows.n_tokens, near), (windows.n_cls, field), (windows.n_windows, width), (windows.n_cls,)
+        return Maps(*(like.new_zeros(*copies, *size) for size in sizes))
 
 
 class Maps(NamedTuple):
@@ -189,13 +195,7 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
     """
     windows = shape.windows
     gather = windows.gather(shape.fringe, shape.beyond, q.device)
-    near, field, window, _ = shape.bias_sizes
-    maps = Maps(
-        q.new_zeros(windows.n_tokens, near),
-        q.new_zeros(windows.n_cls, field),
-        q.new_zeros(windows.n_windows, window),
-        q.new_zeros(windows.n_cls),
-    )
+    maps = shape.zeros(q)
     for sets, tile, n_cls in _all_sets(bias, shape):
         weights, values = _weigh(embedding(sets.queries, q), embedding(sets.keys, kv), tile, sets)
         given = gradient[sets.queries]
@@ -212,7 +212,7 @@ def attention_maps(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, gradient: 
                 maps.bold_to_cls.copy_(bold[..., 0])
                 bold = bold[..., 1:]
             # each pair averaged over the windows that contain it
-            index = (gather.base[..., None] * near + _distance(shape, q.device)).flatten()
+            index = (gather.base[..., None] * maps.near.shape[1] + _distance(shape, q.device)).flatten()
             valid = (gather.within[..., None] & ~gather.outside[:, None, -bold.shape[2] :]).to(bold.dtype)
             count = q.new_zeros(maps.near.numel()).index_add(0, index, valid.flatten())
             maps.near.view(-1).index_add_(0, index, (bold * valid).flatten()).div_(count.clamp(min=1))

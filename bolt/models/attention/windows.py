@@ -7,7 +7,7 @@ that scans of different lengths share a batch. Symbols: T volumes, W window, s s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -56,40 +56,23 @@ class Windows:
         W; a shorter scan (in `one_window`) has a window that ends with the scan.
     cls_token : {"local", "global", "none"}
         One CLS token per window, one per scan, or none.
+    counts : tuple of int
+        Number of CLS tokens of each scan.
+    n_cls, n_tokens, n_windows : int
+        Number of CLS tokens, BOLD tokens and windows of all scans.
+    flat_starts : Tensor
+        (windows,) first volume of each window within its scan.
     """
 
     def __init__(self, starts: Sequence[Sequence[int]], lengths: Sequence[int], window: int, cls_token: ClsToken):
         self.starts, self.lengths = tuple(map(tuple, starts)), tuple(lengths)
         self.window, self.cls_token = window, cls_token
         self._kept: dict[tuple[Any, ...], Any] = {}
-
-    @cached_property
-    def counts(self) -> tuple[int, ...]:
-        """Return the number of CLS tokens of each scan."""
-        if self.cls_token == "local":
-            return tuple(map(len, self.starts))
-        return (int(self.cls_token == "global"),) * len(self.starts)
-
-    @cached_property
-    def n_cls(self) -> int:
-        """Return the number of CLS tokens of all scans."""
-        return sum(self.counts)
-
-    @cached_property
-    def n_tokens(self) -> int:
-        """Return the number of BOLD tokens of all scans."""
-        return sum(self.lengths)
-
-    @cached_property
-    def n_windows(self) -> int:
-        """Return the number of windows of all scans."""
-        return sum(map(len, self.starts))
-
-    @cached_property
-    def flat_starts(self) -> Tensor:
-        """Return the first volume of each window within its scan, (windows,)."""
+        windows = tuple(map(len, self.starts))
+        self.counts = windows if cls_token == "local" else (int(cls_token == "global"),) * len(windows)
+        self.n_cls, self.n_tokens, self.n_windows = sum(self.counts), sum(self.lengths), sum(windows)
         with torch.inference_mode(False):
-            return torch.tensor([start for starts in self.starts for start in starts])
+            self.flat_starts = torch.tensor([start for starts in self.starts for start in starts])
 
     def table(self, beyond: int) -> Tensor:
         """Return one row per scan, (scans, 7); each scan has `beyond` keys after its last volume.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bolt.models.parts.precision import full_precision
+from bolt.models.base import full_precision
 
 RIDGE = 1e-10  # relative to the mean variance: makes a covariance of two volumes invertible, affects no other
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+BLOCK = 1024  # columns converted to float64 at a time, which bounds the memory of a product
 
 
 class FeatureModel(ABC):
@@ -63,3 +64,12 @@ class FeatureModel(ABC):
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Restore what `state` returned."""
         self._state = dict(state)
+
+
+def products(a: Array, b: Array) -> NDArray[np.float64]:
+    """Multiply (n, k) by (k, m) in double precision without converting whole matrices at once."""
+    total = np.zeros((a.shape[0], b.shape[1]))
+    for start in range(0, a.shape[1], BLOCK):
+        block = slice(start, start + BLOCK)
+        total += a[:, block].astype(np.float64) @ b[block].astype(np.float64)
+    return total

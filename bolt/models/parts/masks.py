@@ -86,20 +86,14 @@ def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tens
     Tensor
         (lines, 8 `n_groups`) bool.
     """
-    if lines.device.type == "cpu" and library() is not None:
-        return _in_library(lines, n_groups, dropped, seed)
+    if lines.device.type == "cpu" and (kernel := library()) is not None:
+        lines, kept = lines.contiguous(), torch.empty(len(lines), n_groups * NUMBERS, dtype=torch.bool)
+        call = _MaskCall(seed, dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
+        kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
+        return kept
     if lines.device.type == "cuda" and (in_triton := _triton()) is not None:
         return in_triton(lines, n_groups, dropped, seed)
     return in_torch(lines, n_groups, dropped, seed)
-
-
-def _in_library(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
-    kernel = library()
-    assert kernel is not None
-    lines, kept = lines.contiguous(), torch.empty(len(lines), n_groups * NUMBERS, dtype=torch.bool)
-    call = _MaskCall(seed, dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
-    kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
-    return kept
 
 
 @cache
@@ -132,7 +126,7 @@ def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
     return kept
 
 
-def philox(counter: list[Words], seed: int, rounds: int = ROUNDS) -> tuple[Words, Words]:
+def philox(counter: list[Words], seed: int) -> tuple[Words, Words]:
     """Compute Philox-4x32.
 
     Parameters
@@ -141,7 +135,6 @@ def philox(counter: list[Words], seed: int, rounds: int = ROUNDS) -> tuple[Words
         Four words, int64, that can be broadcast; their low 32 bits count.
     seed : int
         The key, 64 bits.
-    rounds : int
 
     Returns
     -------
@@ -151,7 +144,7 @@ def philox(counter: list[Words], seed: int, rounds: int = ROUNDS) -> tuple[Words
     key0, key1 = seed & LOW, seed >> 32 & LOW
     x0, x1, x2, x3 = counter
     x0, x2 = x0 & LOW, x2 & LOW
-    for _ in range(rounds):  # the high halves of x1 and x3 may hold anything
+    for _ in range(ROUNDS):  # the high halves of x1 and x3 may hold anything
         product0, product1 = x0 * 0xD2511F53, x2 * 0xCD9E8D57
         x0, x2 = (product1 >> 32) ^ x1, (product0 >> 32) ^ x3
         x0 ^= key0

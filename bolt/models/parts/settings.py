@@ -40,7 +40,7 @@ def check_value(model: type, key: str, value: Any) -> None:
     ------
     ConfigError
         The type is not that of the annotation; infinity; a whole number below 1 (except `MAY_BE_ZERO`); a dropout
-        outside [0, 1); a shrinkage outside (0, 1); a penalty of 0 or less; a negative prior.
+        outside [0, 1); a shrinkage outside (0, 1); a penalty, C or gamma of 0 or less; a negative prior.
     """
     annotation = annotations_of(model).get(key, Any)
     try:
@@ -56,6 +56,8 @@ def check_value(model: type, key: str, value: Any) -> None:
         raise _wrong(key, value, "must be above 0 and below 1", "Set the share of the identity, such as 0.5")
     if key == "prior" and value < 0:
         raise _wrong(key, value, "must not be negative", "Set it to 0 to trust the validation scans alone")
+    if key in ("C", "gamma") and value != "scale" and value <= 0:
+        raise _wrong(key, value, "must be above 0", "Remove the line to use the default")
     if key == "penalty" and value is not None and value <= 0:
         raise _wrong(key, value, "must be above 0", "Set it to null, and it is chosen on the training scans")
 

@@ -27,16 +27,15 @@ from bolt.explain.explainable import can_be_explained, sees_brain
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.process import versions
-from bolt.models.parts.linear import INNER_FOLDS
+from bolt.models.parts.calibration import INNER_FOLDS
 from bolt.models.parts.settings import window_volumes
 from bolt.models.registry import (
     crops_alike,
-    default_of,
+    defaults_of,
     has_epochs,
     ignores_tail,
     inputs_of,
     matrices_in_words,
-    settings_of,
 )
 from bolt.models.ridge import PENALTIES
 from bolt.models.tangent import SHRINKAGES
@@ -105,7 +104,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
 
 def _found(study: Study, model: Model) -> list[dict[str, Any]]:
     """Return the settings of a model in each trained fold, if the TR of its scans is one of them."""
-    if "tr" not in settings_of(model.model):
+    if "tr" not in defaults_of(model.model):
         return []
     member = f"fold-*/members/*-{model.name}/checkpoint.json"
     patterns = [(run, "fold-*/checkpoint.json" if run.model == model.run_name else member) for run in study.runs]
@@ -157,7 +156,7 @@ def model_text(model: Model, dataset: Dataset, found: Sequence[Mapping[str, Any]
 
     def setting(name: str) -> Any:
         """Return a setting of the model's class: as configured, or its default."""
-        return model.hyper.get(name, default_of(model.model, name, None))
+        return model.hyper.get(name, defaults_of(model.model).get(name))
 
     strengths = {name: setting(name) for name in all_words()["regularisation"]}
     strengths |= {"mixup": t.mixup, "clip_gradient": t.clip_gradient}

@@ -13,8 +13,8 @@ from bolt.config.models import MIN_SCANS, Fidelity, FoldSettings
 from bolt.io.files import read_yaml
 from bolt.models import registry
 from bolt.models.majority import Majority
-from bolt.models.parts import linear
-from bolt.models.registry import create_model, default_of, with_facts
+from bolt.models.parts import calibration
+from bolt.models.registry import create_model, defaults_of, with_facts
 from bolt.report.pages.methods import model_text
 from bolt.training import loop
 from bolt.training.outputs import Training
@@ -102,7 +102,7 @@ def test_the_network_is_as_its_settings_say(name):
     net = create_model(model.model, 9, 2, **with_facts(model.model, model.hyper, FACTS), **covariates).eval()
 
     def setting(name):
-        return model.hyper.get(name, default_of(model.model, name, None))
+        return model.hyper.get(name, defaults_of(model.model).get(name))
 
     rates = {
         f"{path}.{key}": float(value)
@@ -181,7 +181,7 @@ def test_rates_along_half_a_cosine_wave_and_in_steps():
 
 def test_small_classes_have_fewer_inner_folds_and_sites_of_one_scan_are_unknown():
     """The text says: as many as the smallest class has subjects, and fewer than `MIN_SCANS`."""
-    assert len(list(linear.inner_splits(np.repeat([0, 1], [3, 9]), np.arange(12), 2, 0))) == 3
+    assert len(list(calibration.inner_splits(np.repeat([0, 1], [3, 9]), np.arange(12), 2, 0))) == 3
     features = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     for n in (MIN_SCANS - 1, MIN_SCANS):
         sites = ["a", "a", "a", "b", "b", "b", *["c"] * n]
