@@ -27,7 +27,7 @@ from bolt.config import load_denoise, load_registration
 from bolt.config.layout import anatomical_names
 from bolt.io.files import read_json, read_table, write_table
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.functional import coregistration as boundary
 from bolt.preprocess.functional.confounds import MOTION, read_motion
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional

@@ -19,7 +19,7 @@ from bolt.config import load_registration
 from bolt.config.layout import anatomical_names
 from bolt.io.files import read_json, write_json
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.quality.compute import normalisation_evidence
 from bolt.preprocess.registration import clip_intensity, crop_to_brain, register, seed
 from bolt.preprocess.templates import stage_template

@@ -128,9 +128,3 @@ def uri(path: Path, root: Path) -> str:
     dataset = dataset_of(path.absolute())
     inside = path.absolute().relative_to(dataset).as_posix()
     return f"bids::{inside}" if dataset == root.absolute() else f"bids:raw:{inside}"
-
-
-def task_of(path: Path) -> str:
-    """Return the ``task-`` entity of a BIDS name."""
-    match = re.search(r"_task-([A-Za-z0-9]+)", path.name)
-    return match.group(1) if match else "unknown"

@@ -21,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 from bolt.atlases.labels import load_labels
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Range, load_model
+from bolt.config.derivatives import anatomical_names
 from bolt.config.layout import ORACLE, Layout, ModelRun, folder_of, prefix_of
 from bolt.config.study import Study
 from bolt.datasets import TEXT_COLUMNS
@@ -30,7 +31,6 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import columns, holds_something, read_json, read_table, write_table
 from bolt.io.series_files import kept_volumes
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import anatomical_names
 from bolt.preprocess.functional.confounds import read_motion
 from bolt.preprocess.functional.workflow import functional_names
 from bolt.preprocess.quality.measures import HEAD_RADIUS

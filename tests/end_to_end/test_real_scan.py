@@ -25,7 +25,7 @@ from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.io.files import read_json, read_table, write_status, write_table
 from bolt.preprocess import images, registration
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.functional import workflow as functional
 from bolt.preprocess.functional.confounds import MOTION
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional

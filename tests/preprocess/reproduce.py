@@ -12,7 +12,7 @@ import nibabel as nib
 import numpy as np
 
 from bolt.config import load_registration
-from bolt.preprocess.anatomical.workflow import init_anatomical_wf
+from bolt.preprocess.anatomical import init_anatomical_wf
 from bolt.preprocess.functional import workflow as functional
 from bolt.preprocess.functional.workflow import init_functional_wf
 from bolt.preprocess.steps import run
@@ -39,7 +39,7 @@ def roi_series(folder: Path, work: Path) -> np.ndarray:
     nib.save(image.slicer[..., :VOLUMES], bold)
     template = folder / "template"
     anatomical = init_anatomical_wf(SETTINGS)
-    given = {"t1w": folder / "sub-01_T1w.nii.gz", "template": template / "T1w.nii.gz"}
+    given = {"raw": folder / "sub-01_T1w.nii.gz", "template": template / "T1w.nii.gz"}
     given["template_mask"] = template / "brain_mask.nii.gz"
     anatomical.get_node("inputnode").inputs.trait_set(**{port: str(path) for port, path in given.items()})
     made = run(anatomical, work / "anat", where=folder)

@@ -17,7 +17,7 @@ from bolt.io.files import read_json
 from bolt.io.volumes import check_bold
 from bolt.jobs.outcome import Outcome
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import anatomical_names, preprocess_anatomical
+from bolt.preprocess.anatomical import anatomical_names, preprocess_anatomical
 from bolt.preprocess.checks import check_t1w, check_together, check_voxels
 from bolt.preprocess.registration import agreement, coregister, epi_mask
 from tests.bad_inputs import PREPROCESSING_CASES, Case

@@ -14,7 +14,7 @@ from bolt.preprocess import images
 from bolt.preprocess.functional import motion
 from bolt.preprocess.functional.confounds import write_motion
 from bolt.preprocess.functional.motion import HeadMotion, _sampled, motion_reference
-from bolt.preprocess.functional.steps import resample_bold
+from bolt.preprocess.functional.workflow import resample_bold
 from tests.preprocess.conftest import moved
 
 SETTINGS = load_registration("fast")
