@@ -33,7 +33,7 @@ from bolt.preprocess.functional.confounds import MOTION, read_motion
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
 from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
 from bolt.series.parcellate import parcellate
-from bolt.truth.table import coregistration_error
+from bolt.truth import coregistration_error
 
 HARDER = ("part of the field", "thick slices", "distorted")
 BEFORE, AFTER = "mutual information", "boundary"

@@ -79,11 +79,9 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the series of the configured atlas, as in `bolt.datasets.COLUMNS`."""
     (atlas, place), *others = config.atlas_places.items()
     if others:
-        raise ConfigError(
-            f"{1 + len(others)} atlases, but a scan's series are of one",
-            where="configuration",
-            hint="Name one in 'atlases'; make a dataset's file for each of the others",
-        )
+        what = f"{1 + len(others)} atlases, but a scan's series are of one"
+        hint = "Name one in 'atlases'; make a dataset's file for each of the others"
+        raise ConfigError(what, where="configuration", hint=hint)
     files = find_series(dataset, atlas)
     rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
     rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
@@ -139,20 +137,15 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
             parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
             files.append(SeriesFile(path, dict(parts)))
     if not files:
-        raise DataError(
-            "no ROI series found",
-            where=dataset.path,
-            hint="Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'",
-        )
+        what = "no ROI series found"
+        hint = "Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'"
+        raise DataError(what, where=dataset.path, hint=hint)
     for key, value in dataset.entities.items():
         present = sorted({file.entities[key] for file in files if key in file.entities})
         files = [file for file in files if file.entities.get(key) == value]
         if not files:
-            raise DataError(
-                f"no series with {key}-{value} (found: {shorten_list(present, 20) or 'none'})",
-                where=dataset.path,
-                hint="Correct 'entities' in the dataset's file",
-            )
+            what = f"no series with {key}-{value} (found: {shorten_list(present, 20) or 'none'})"
+            raise DataError(what, where=dataset.path, hint="Correct 'entities' in the dataset's file")
     names = sorted({file.atlas for file in files if file.atlas is not None})
     if len(names) > 1:
         plain = {name: re.sub(r"[^a-z0-9]", "", name.casefold()) for name in (atlas, *names)}
@@ -181,11 +174,9 @@ def _one_of(candidates: Sequence[SeriesFile], dataset: Dataset) -> SeriesFile:
         compared = same_format if key in ("den", "res") else candidates
         values = sorted({file.entities.get(key, "none") for file in compared})
         if len(values) > 1:
-            raise DataError(
-                f"several series of scan '{best.scan_id}': {key}- is {', '.join(values)}",
-                where=dataset.path,
-                hint=f"Choose one in the dataset's file, such as 'entities: {{{key}: \"{values[-1]}\"}}'",
-            )
+            what = f"several series of scan '{best.scan_id}': {key}- is {', '.join(values)}"
+            hint = f"Choose one in the dataset's file, such as 'entities: {{{key}: \"{values[-1]}\"}}'"
+            raise DataError(what, where=dataset.path, hint=hint)
     return best
 
 

@@ -39,11 +39,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         fitting = {one: [name for name in atlases if serves(atlases[name], one, home)] for one in spaces}
         choices = [f"{one} with {', '.join(names)}" for one, names in fitting.items() if names]
         use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
-        raise DataError(
-            f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
-            where=dataset.path,
-            hint=f"{use} fMRIPrep with --output-spaces {space}",
-        )
+        what = f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})"
+        raise DataError(what, where=dataset.path, hint=f"{use} fMRIPrep with --output-spaces {space}")
     resolution = _choose_resolution(images, dataset)
     where = dataset.participants
     chosen = [image for image in images if _resolution(image.path) == resolution]
@@ -82,11 +79,8 @@ def _choose_resolution(images: list[Any], dataset: Dataset) -> str:
         by_name.setdefault(_resolution(image.path), []).append(image.path)
     names = ", ".join(sorted(by_name))
     if dataset.resolution is not None and dataset.resolution not in by_name:
-        raise DataError(
-            f"no images at resolution '{dataset.resolution}'; res- is {names}",
-            where=dataset.path,
-            hint="Correct 'resolution' in the dataset's file",
-        )
+        what = f"no images at resolution '{dataset.resolution}'; res- is {names}"
+        raise DataError(what, where=dataset.path, hint="Correct 'resolution' in the dataset's file")
 
     def coarseness(name: str) -> tuple[float, str]:
         if name in OWN:

@@ -122,10 +122,8 @@ def dlabel_name(path: str | Path) -> str:
     """
     name = Path(path).name
     if not name.endswith(DLABEL):
-        raise ConfigError(
-            f"'{name}' is not an atlas of greyordinates",
-            hint=f"For {DTSERIES}, --atlas takes a file that ends in {DLABEL}",
-        )
+        what = f"'{name}' is not an atlas of greyordinates"
+        raise ConfigError(what, hint=f"For {DTSERIES}, --atlas takes a file that ends in {DLABEL}")
     entity = re.search(r"(?:^|_)(?:atlas|seg)-([A-Za-z0-9]+)", name)
     name = entity[1] if entity else name.removesuffix(DLABEL)
     if not is_name(name):
@@ -176,11 +174,9 @@ def match_greyordinates(scan: BrainModelAxis, atlas: BrainModelAxis, where: str)
         if on_surface:
             size = scan.nvertices[structure]
             if size != atlas.nvertices[structure]:
-                raise DataError(
-                    f"{structure} has {size} vertices in the scan, but {atlas.nvertices[structure]} in the atlas",
-                    where=where,
-                    hint="Give an atlas on the same surface (91k: fsLR with 32492 vertices per hemisphere)",
-                )
+                what = f"{structure} has {size} vertices in the scan, but {atlas.nvertices[structure]} in the atlas"
+                hint = "Give an atlas on the same surface (91k: fsLR with 32492 vertices per hemisphere)"
+                raise DataError(what, where=where, hint=hint)
             wanted, known = atlas.vertex[in_atlas], scan.vertex[in_scan]
         else:
             size = int(np.prod(scan.volume_shape))

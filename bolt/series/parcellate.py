@@ -108,11 +108,9 @@ def parcellate(
         header = check_image(image).header
         spaces = sorted({space for atlas in atlases for space in atlas.spaces})
         if spaces and MNI not in (header["sform_code"], header["qform_code"]):
-            raise DataError(
-                f"neither name, sidecar nor header say that the image is in {' or '.join(spaces)}, as the atlas is",
-                where=image,
-                hint=f"If it is, give the space (--space {spaces[0]}); if it is a raw scan, preprocess it first",
-            )
+            what = f"neither name, sidecar nor header say that the image is in {' or '.join(spaces)}, as the atlas is"
+            hint = f"If it is, give the space (--space {spaces[0]}); if it is a raw scan, preprocess it first"
+            raise DataError(what, where=image, hint=hint)
         message = f"{image}: the name declares no space; assuming that of the atlas."
         warnings.warn(message, BoltWarning, stacklevel=2)
         space = ASSUMED
@@ -170,11 +168,8 @@ def finish(
         for volumes, problem in ((empty, "are zero everywhere"), (lost, "have no finite voxel")):
             if 0 < len(volumes) < len(means):
                 which = f"such as volume {volumes[0]} (counted from 0)"
-                raise DataError(
-                    f"{len(volumes)} of {len(means)} volumes {problem}, {which}",
-                    where=scan.image,
-                    hint="Create the image again without them, or exclude the scan",
-                )
+                what = f"{len(volumes)} of {len(means)} volumes {problem}, {which}"
+                raise DataError(what, where=scan.image, hint="Create the image again without them, or exclude the scan")
         if not coverage["covered"].any():
             what, hint = f"no ROI of atlas '{atlas.name}' is covered", "Check the space, the mask and the image"
             raise DataError(what, where=scan.image, hint=hint)
@@ -244,11 +239,8 @@ def known_space(image: str | Path, given: str | None = None) -> str | None:
         reference = about.get("SpatialReference") if isinstance(about, dict) else None
         declared = reference if isinstance(reference, str) and "/" not in reference else None
     if given and declared and given != declared:
-        raise DataError(
-            f"the name or sidecar declares space {declared}, but {given} is requested",
-            where=image,
-            hint=f"Set the space to {declared}, and choose an atlas in that space",
-        )
+        what = f"the name or sidecar declares space {declared}, but {given} is requested"
+        raise DataError(what, where=image, hint=f"Set the space to {declared}, and choose an atlas in that space")
     return given or declared
 
 
@@ -256,11 +248,8 @@ def read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
     """Read a mask as a (X·Y·Z,) bool array in Fortran order; refuse one on another grid than the image's."""
     mask = check_image(path)
     if mask.shape[:3] != info.shape or not np.allclose(mask.affine, info.affine, atol=1e-3):
-        raise DataError(
-            f"the mask's grid ({mask.shape}) is not the image's ({info.shape})",
-            where=path,
-            hint="Provide a mask on the same grid, with the same affine",
-        )
+        what = f"the mask's grid ({mask.shape}) is not the image's ({info.shape})"
+        raise DataError(what, where=path, hint="Provide a mask on the same grid, with the same affine")
     values = next(iter_volumes(path))
     if not np.isfinite(values).all():
         what = f"the mask has {int((~np.isfinite(values)).sum())} NaN or infinite voxels"

@@ -37,7 +37,7 @@ from bolt.report.pages.quality import write_quality
 from bolt.report.pages.subjects import write_subjects
 from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
-from bolt.truth.table import correlation
+from bolt.truth import correlation
 from tests.shared import shared_data
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bolt.series.connectivity import connectivity, connectivity_of, connectivity_of_crops, n_pairs
+from bolt.series.cache import connectivity, connectivity_of, connectivity_of_crops, n_pairs
 
 
 def test_pearson_in_the_order_of_the_upper_triangle():
