@@ -14,8 +14,7 @@ from bids import BIDSLayout, BIDSLayoutIndexer
 from pathspec import GitIgnoreSpec
 
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing
-from bolt.datasets.participants import without_image as without_image
+from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing, without_image
 from bolt.io.bids import metadata_of
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_json

@@ -18,15 +18,7 @@ import pandas as pd
 
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import (
-    SELECTION,
-    exclude,
-    exclude_unselected,
-    join_subjects,
-    read_subjects,
-    series_tr,
-    without_image,
-)
+from bolt.datasets import participants
 from bolt.io.bids import files_of_subjects
 from bolt.io.cifti import PTSERIES
 from bolt.io.errors import ConfigError, DataError, shorten_list
@@ -89,18 +81,16 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     parts, scan_ids = ("run", "dir", "run|dir"), rows["scan_id"].astype(str)
     wholes = {(name, re.sub(f"_({part})-[^_]+", "", name)) for name in scan_ids for part in parts}
     for row in rows.index[scan_ids.isin([whole for name, whole in wholes if whole != name])]:
-        exclude(rows, row, "several runs in one file, which are also listed each on its own", SELECTION)
-    exclude_unselected(rows, dataset)
+        reason = "several runs in one file, which are also listed each on its own"
+        participants.exclude(rows, row, reason, participants.SELECTION)
+    participants.exclude_unselected(rows, dataset)
     where = dataset.participants
-    subjects = read_subjects(dataset, rows["subject"])
-    missing = without_image(
-        subjects,
-        rows.to_dict("records"),
-        dataset,
-        kind="series",
-        exclude_reason=f"the subject has no series of atlas '{files[0].atlas or atlas}'",
-    )
-    return join_subjects(pd.concat([rows, pd.DataFrame(missing)], ignore_index=True), subjects, dataset, where)
+    subjects = participants.read_subjects(dataset, rows["subject"])
+    reason = f"the subject has no series of atlas '{files[0].atlas or atlas}'"
+    facts = {"kind": "series", "exclude_reason": reason}
+    missing = participants.without_image(subjects, rows.to_dict("records"), dataset, **facts)
+    rows = pd.concat([rows, pd.DataFrame(missing)], ignore_index=True)
+    return participants.join_subjects(rows, subjects, dataset, where)
 
 
 def scan_count(dataset: Dataset, config: Config) -> int:
@@ -223,7 +213,7 @@ def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
         if isinstance(frequency, int | float) and frequency > 0:
             stated = require_tr(1 / frequency, path)
             break
-    return series_tr(file.path, stated, dataset)
+    return participants.series_tr(file.path, stated, dataset)
 
 
 def _mean_displacement(file: SeriesFile) -> float | None:

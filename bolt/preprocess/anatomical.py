@@ -19,21 +19,11 @@ from bolt.config.derivatives import anatomical_names
 from bolt.io.errors import BoltError, BoltWarning, DataError
 from bolt.io.files import link_or_copy, read_yaml, write_json
 from bolt.jobs.progress import at_step
-from bolt.preprocess import images, tissues
+from bolt.preprocess import images, registration, tissues
 from bolt.preprocess.checks import check_t1w
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 from bolt.preprocess.quality import compute, pictures
-from bolt.preprocess.registration import (
-    MAX_QUANTILE,
-    align,
-    bias_correct,
-    clip_intensity,
-    crop_to_brain,
-    dice,
-    register,
-    seed,
-    warp,
-)
+from bolt.preprocess.registration import align, bias_correct, clip_intensity, crop_to_brain, dice, register, seed, warp
 from bolt.preprocess.sidecars import write_sidecars
 from bolt.preprocess.steps import Step, connected, run
 
@@ -71,7 +61,7 @@ HINT = (
 def conform(folder: Path, settings: Registration, raw: str, more: Sequence[str] = ()) -> dict[str, Any]:
     """Bring T1w images into RAS order, downsample finer ones, correct their bias, and average several."""
 
-    def prepared(path: str) -> ants.ANTsImage:
+    def prepared(path: str) -> Image:
         image, finest = images.read(path), settings.working_resolution
         if finest is not None and min(image.spacing) < finest - 0.05:
             image = images.resample_to_spacing(image, finest)
@@ -111,7 +101,7 @@ def extract_brain(folder: Path, settings: Registration, t1w: str, template: str,
     """
     known = images.read(template_mask)
 
-    def warped_mask(image: ants.ANTsImage, from_template: list[str]) -> ants.ANTsImage:
+    def warped_mask(image: Image, from_template: list[str]) -> Image:
         share = ants.smooth_image(warp(image, known, from_template), SMOOTH)
         return image.new_image_like(one_piece(share.numpy() > 0.5, image.spacing))
 
@@ -173,15 +163,15 @@ def refine(
     return {port: str(path) for port, path in paths.items()}
 
 
-def write_t1w(image: ants.ANTsImage, path: Path, code: int = images.SCANNER) -> None:
+def write_t1w(image: Image, path: Path, code: int = images.SCANNER) -> None:
     """Write a T1w in `LEVELS` steps up to its `MAX_QUANTILE`: a few brighter voxels do not coarsen the others."""
     data = image.numpy()
-    step = float(np.quantile(data[data > 0], MAX_QUANTILE)) / LEVELS
+    step = float(np.quantile(data[data > 0], registration.MAX_QUANTILE)) / LEVELS
     images.write(image, path, "uint16", code, step)
 
 
 # ---- what they compute
-def aligned(image: ants.ANTsImage, first: ants.ANTsImage, settings: Registration) -> ants.ANTsImage:
+def aligned(image: Image, first: Image, settings: Registration) -> Image:
     """Bring a bias-corrected T1w to the place and the intensity of another one, rigidly, by mutual information.
 
     Returns
@@ -218,8 +208,8 @@ def one_piece(mask: np.ndarray, spacing: Iterable[float]) -> np.ndarray:
 
 
 def normalise(
-    brain: ants.ANTsImage,
-    template_brain: ants.ANTsImage,
+    brain: Image,
+    template_brain: Image,
     affine: Path,
     bent: Path,
     unbent: Path,
@@ -283,7 +273,7 @@ def _composed(fields: Sequence[str | Path], grid: Path) -> ants.ANTsTransform:
         return ants.transform_from_displacement_field(ants.image_read(path))
 
 
-def check_transform(forward: Sequence[str | Path], template_mask: ants.ANTsImage, mask: ants.ANTsImage) -> None:
+def check_transform(forward: Sequence[str | Path], template_mask: Image, mask: Image) -> None:
     """Refuse an implausible normalisation.
 
     Parameters

@@ -17,7 +17,7 @@ import nibabel as nib
 import numpy as np
 from nibabel.arrayproxy import ArrayProxy
 
-from bolt.io.errors import BoltWarning, DataError
+from bolt.io.errors import BoltWarning, DataError, readable
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import RECONVERT, BoldInfo, check_bold, check_image, compare_forms
 from bolt.preprocess.images import refuse_shear
@@ -43,10 +43,9 @@ def check_t1w(path: Path) -> None:
         what = f"expected a 3D T1w image, but the shape is {_times(image.shape)}"
         raise DataError(what, where=path, hint="Provide the anatomical image")
     _check_geometry(image, path, MIN_VOXELS_T1W)
-    try:
+    what, kinds = "the file is truncated or damaged", (OSError, EOFError, ValueError, zlib.error)
+    with readable(path, *kinds, what=what, hint="Copy it again", text=False):
         data = np.asarray(image.dataobj, dtype=np.float32).reshape(image.shape[:3])
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"the file is truncated or damaged ({error})", where=path, hint="Copy it again") from None
     _check_volumes([data], image, path)
 
 

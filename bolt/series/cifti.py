@@ -21,7 +21,7 @@ from bolt.io.files import sha256
 from bolt.io.names import RULE, is_name
 from bolt.io.volumes import require_tr, space_of
 from bolt.series.denoise import choose_confounds
-from bolt.series.parcellate import Parcellated, denoised
+from bolt.series.parcellate import Parcellated, Scan, denoised
 
 if TYPE_CHECKING:
     from nibabel.cifti2 import BrainModelAxis
@@ -71,6 +71,7 @@ def parcellate_greyordinates(
     (time, series_axis), (_, brain) = axes(cifti, SeriesAxis, BrainModelAxis)
     seconds = require_tr(repetition_time(series_axis, image) if tr is None else tr, image)
     chosen = choose_confounds(confounds, denoise, len(series_axis), image)
+    scan = Scan(image, seconds, space_of(image) or SURFACES, chosen, denoise, threshold, None)
     dense = np.moveaxis(array_of(cifti), time, 0)
     results = {}
     for atlas in atlases:
@@ -105,10 +106,9 @@ def parcellate_greyordinates(
         coverage = pd.DataFrame(rows)
         if not coverage["covered"].any():
             raise DataError(f"no ROI of '{Path(atlas).name}' is covered", where=image, hint="Check scan and atlas")
-        name, space = dlabel_name(atlas), space_of(image) or SURFACES
-        facts = {"Atlas": name, "AtlasSHA256": sha256(atlas), "Space": space}
-        limits = {"CoverageThreshold": threshold}
-        results[name] = denoised(means, coverage, chosen, denoise, seconds, image, facts, limits)
+        name = dlabel_name(atlas)
+        facts = {"Atlas": name, "AtlasSHA256": sha256(atlas), "Space": scan.space}
+        results[name] = denoised(means, coverage, scan, facts)
     return results
 
 

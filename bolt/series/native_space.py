@@ -121,7 +121,7 @@ def parcellate_native(
     volumes = slice_timed(iter_volumes(image), slices, tr, unsteady)
     voxels = np.concatenate([rois.voxels for rois in located])
     averaged = average(_followed(volumes, voxels, motion, info), info.n_volumes, located)
-    return finish(atlases, located, averaged, Scan(image, info, NATIVE, chosen, denoise, threshold, signal))
+    return finish(atlases, located, averaged, Scan(image, info.tr, NATIVE, chosen, denoise, threshold, signal))
 
 
 def _followed(

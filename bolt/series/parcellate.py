@@ -132,7 +132,7 @@ def parcellate(
         positions = np.argwhere(atlas.data > 0) @ to_image[:3, :3].T + to_image[:3, 3]
         located.append(locate(atlas, resample_to(atlas, info.shape, info.affine), inside, positions))
     voxels = np.concatenate([rois.voxels for rois in located])
-    scan = Scan(image, info, space, chosen, denoise, threshold, signal)
+    scan = Scan(image, info.tr, space, chosen, denoise, threshold, signal)
     results = finish(ordered, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
     return {atlas.name: results[atlas.name] for atlas in atlases}
 
@@ -142,26 +142,23 @@ class Scan:
     """A scan whose ROI means are turned into series; see `parcellate` for the attributes."""
 
     image: str | Path
-    info: BoldInfo
+    tr: float
     space: str
     chosen: ChosenConfounds
     denoise: Denoise
     threshold: float
-    signal: float
+    signal: float | None
 
 
 def finish(
-    atlases: Sequence[Atlas],
-    located: Sequence[RoiVoxels | MapVoxels],
-    averaged: Sequence[Averaged],
-    scan: Scan,
+    atlases: Sequence[Atlas], located: Sequence[RoiVoxels | MapVoxels], averaged: Sequence[Averaged], scan: Scan
 ) -> dict[str, Parcellated]:
     """Add coverage to the means from `average`, denoise them, and describe them for the sidecar."""
     results = {}
     for atlas, rois, found in zip(atlases, located, averaged, strict=True):
         means = found.series
         zero, missing = means == 0, np.isnan(means)
-        coverage = coverage_of(atlas, rois, found, scan.threshold, scan.signal)
+        coverage = coverage_of(atlas, rois, found, scan.threshold, scan.signal or 0.0)
         coverage["covered"] &= np.isfinite(means).all(axis=0)
         empty = np.flatnonzero((zero | missing).all(axis=1) & zero.any(axis=1))
         lost = np.flatnonzero(missing.all(axis=1)) if not coverage["covered"].any() else np.array([])
@@ -179,8 +176,7 @@ def finish(
             "AtlasSpaces": atlas.spaces or ASSUMED,
             "Space": scan.space,
         }
-        thresholds = {"CoverageThreshold": scan.threshold, "SignalThreshold": scan.signal}
-        result = denoised(means, coverage, scan.chosen, scan.denoise, scan.info.tr, scan.image, facts, thresholds)
+        result = denoised(means, coverage, scan, facts)
         if atlas.is_maps:
             result.metadata["Extraction"] = "least squares"
         if atlas.carried:
@@ -189,25 +185,18 @@ def finish(
     return results
 
 
-def denoised(
-    means: np.ndarray,
-    coverage: pd.DataFrame,
-    chosen: ChosenConfounds,
-    denoise: Denoise,
-    tr: float,
-    image: str | Path,
-    facts: Mapping[str, Any],
-    thresholds: Mapping[str, float],
-) -> Parcellated:
+def denoised(means: np.ndarray, coverage: pd.DataFrame, scan: Scan, facts: Mapping[str, Any]) -> Parcellated:
     """Denoise the (T, R) means of covered ROIs; the sidecar gets what was done, `facts` of the atlas and thresholds."""
-    covered = coverage["covered"].to_numpy(bool)
-    series = np.full((len(means) if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
-    series[:, covered] = clean(means[:, covered], chosen, denoise, tr, image)
-    denoising = {"Denoising": denoise.model_dump(mode="json")}
-    numbers = {"NumberOfVolumes": len(means), "NumberOfVolumesKept": len(series)}
-    metadata = {"RepetitionTime": tr, **facts, **denoising, **thresholds, **numbers}
-    if chosen.kept is not None:
-        metadata["KeptVolumes"] = chosen.kept
+    covered, kept = coverage["covered"].to_numpy(bool), scan.chosen.kept
+    series = np.full((len(means) if kept is None else len(kept), len(covered)), np.nan)
+    series[:, covered] = clean(means[:, covered], scan.chosen, scan.denoise, scan.tr, scan.image)
+    metadata = {"RepetitionTime": scan.tr, **facts, "Denoising": scan.denoise.model_dump(mode="json")}
+    metadata["CoverageThreshold"] = scan.threshold
+    if scan.signal is not None:
+        metadata["SignalThreshold"] = scan.signal
+    metadata |= {"NumberOfVolumes": len(means), "NumberOfVolumesKept": len(series)}
+    if kept is not None:
+        metadata["KeptVolumes"] = kept
     coverage = coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)]
     return Parcellated(series.astype(np.float32), coverage, metadata)
 

@@ -236,8 +236,8 @@ def test_truth_finds_the_series_in_the_images(tmp_path, monkeypatch, number):
     """Test all conventions at once: deformation, repositioning, motion, order of ROIs and sampling times."""
     moving = TINY.model_copy(update={"n_subjects": 2, "motion_fd": 2.0, "tsnr": [400.0, 400.0]})
     person, used = phantom.subjects(moving)[number], []
-    scan_bold = phantom.scan_bold
-    monkeypatch.setattr(phantom, "scan_bold", lambda *given: used.append(given[2]) or scan_bold(*given))
+    scan_bold = scan.scan_bold
+    monkeypatch.setattr(scan, "scan_bold", lambda *given: used.append(given[2]) or scan_bold(*given))
     phantom._write_subject(tmp_path, moving, person)
     name, centres = person.name, rois()[["x", "y", "z"]].to_numpy(float)
     known = Truth(tmp_path / "derivatives/truth", f"{name}_task-rest")

@@ -18,26 +18,7 @@ from isal import igzip
 from joblib import Parallel, delayed
 
 from bolt.config import Simulate
-from bolt.datasets.phantom.anatomy import (
-    FIELD_T1W,
-    Warp,
-    distorted,
-    grid,
-    icbm152,
-    make_head,
-    make_nifti,
-    world_coordinates,
-)
-from bolt.datasets.phantom.scan import (
-    framewise_displacement,
-    head_motion,
-    repositioning,
-    rigid,
-    scan_bold,
-    scan_sbref,
-    scan_t1w,
-    slice_times,
-)
+from bolt.datasets.phantom import anatomy, scan
 from bolt.datasets.phantom.signal import Series, informative, make_series, random_stream
 from bolt.io.errors import DataError
 from bolt.io.files import read_yaml, write_json, write_table, write_text
@@ -136,50 +117,50 @@ def _write_top(out: Path, settings: Simulate, people: list[Subject]) -> None:
 def _write_subject(out: Path, settings: Simulate, person: Subject) -> None:
     """Write both images of one subject, and the truth about them."""
     i, site = person.number, person.site
-    warp = Warp(settings, i)
-    head = make_head(settings, i, warp)
+    warp = anatomy.Warp(settings, i)
+    head = anatomy.make_head(settings, i, warp)
     stem = out / person.name / "anat" / f"{person.name}_T1w"
     stem.parent.mkdir(parents=True)
-    t1w = scan_t1w(head, settings.gain[site], random_stream(settings, i, "t1w"))
-    _write_image(make_nifti(np.rint(t1w).astype(np.int16), head.affine), f"{stem}.nii.gz")
+    t1w = scan.scan_t1w(head, settings.gain[site], random_stream(settings, i, "t1w"))
+    _write_image(anatomy.make_nifti(np.rint(t1w).astype(np.int16), head.affine), f"{stem}.nii.gz")
     write_json({"Modality": "MR", "InstitutionName": SITES[site]}, f"{stem}.json")
 
     series = make_series(settings, i, site, person.positive)
-    motion = head_motion(settings, settings.n_volumes[site], random_stream(settings, i, "motion"))
-    moved = repositioning(random_stream(settings, i, "repositioning"))
-    seen = distorted(head, warp, settings.distortion_mm) if settings.distortion_mm else head
-    bold, affine = scan_bold(seen, series, rigid(motion) @ rigid(moved), settings, site, i)
+    motion = scan.head_motion(settings, settings.n_volumes[site], random_stream(settings, i, "motion"))
+    moved = scan.repositioning(random_stream(settings, i, "repositioning"))
+    seen = anatomy.distorted(head, warp, settings.distortion_mm) if settings.distortion_mm else head
+    bold, affine = scan.scan_bold(seen, series, scan.rigid(motion) @ scan.rigid(moved), settings, site, i)
     tr = settings.tr[site]
     func = out / person.name / "func" / f"{person.name}_{TASK}"
     func.parent.mkdir()
-    nifti = make_nifti(bold, affine)
+    nifti = anatomy.make_nifti(bold, affine)
     nifti.set_data_dtype(np.int16)
     nifti.header.set_zooms((*nifti.header.get_zooms()[:3], tr))
     _write_image(nifti, f"{func}_bold.nii.gz")
-    timing = {"SliceTiming": slice_times(bold.shape[2], tr).round(4), "SliceEncodingDirection": "k"}
+    timing = {"SliceTiming": scan.slice_times(bold.shape[2], tr).round(4), "SliceEncodingDirection": "k"}
     about = {"TaskName": "rest", "RepetitionTime": tr, **timing, "InstitutionName": SITES[site]}
     write_json(about, f"{func}_bold.json")
     if settings.sbref:
-        sbref = scan_sbref(seen, rigid(moved), settings, site, i)
-        _write_image(make_nifti(sbref.astype(np.int16), affine), f"{func}_sbref.nii.gz")
+        sbref = scan.scan_sbref(seen, scan.rigid(moved), settings, site, i)
+        _write_image(anatomy.make_nifti(sbref.astype(np.int16), affine), f"{func}_sbref.nii.gz")
 
     # the truth, as truth.md describes it
     folder, name = out / TRUTH / person.name, person.name
-    affine, shape = grid(TRUTH_GRID, FIELD_T1W)
-    maps, template = icbm152(TRUTH_GRID)
+    affine, shape = anatomy.grid(TRUTH_GRID, anatomy.FIELD_T1W)
+    maps, template = anatomy.icbm152(TRUTH_GRID)
     folder.mkdir(parents=True)
-    to_template = warp.to_template(world_coordinates(affine, shape)).astype(np.float32)
-    _write_image(make_nifti(to_template, affine), folder / f"{name}_from-T1w_to-template_points.nii.gz")
-    to_subject = warp.to_subject(world_coordinates(template, maps["mask"].shape)).astype(np.float32)
-    _write_image(make_nifti(to_subject, template), folder / f"{name}_from-template_to-T1w_points.nii.gz")
+    to_template = warp.to_template(anatomy.world_coordinates(affine, shape)).astype(np.float32)
+    _write_image(anatomy.make_nifti(to_template, affine), folder / f"{name}_from-T1w_to-template_points.nii.gz")
+    to_subject = warp.to_subject(anatomy.world_coordinates(template, maps["mask"].shape)).astype(np.float32)
+    _write_image(anatomy.make_nifti(to_subject, template), folder / f"{name}_from-template_to-T1w_points.nii.gz")
 
     *parameters, _ = COLUMNS["positions"]
     entries = [f"m{row}{column}" for row in range(3) for column in range(4)]
     described = COLUMNS["positions"] | dict.fromkeys(entries, "Entry of the matrix: row, column")
     for part, values in (("motion", motion), ("from-T1w_to-bold", moved[None])):
         table = pd.DataFrame(values, columns=parameters)
-        table["framewise_displacement"] = framewise_displacement(values)
-        table[entries] = rigid(values)[:, :3].reshape(-1, 12)
+        table["framewise_displacement"] = scan.framewise_displacement(values)
+        table[entries] = scan.rigid(values)[:, :3].reshape(-1, 12)
         write_table(table, folder / f"{name}_{TASK}_{part}.tsv", described)
 
     np.save(folder / f"{name}_{TASK}_roiseries.npy", series.values)

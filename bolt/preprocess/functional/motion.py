@@ -23,7 +23,7 @@ from scipy import ndimage
 from bolt.config import Registration
 from bolt.io.streams import in_threads
 from bolt.preprocess import images, registration
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 from bolt.preprocess.registration import epi_mask
 
 SMOOTHING = 2.0
@@ -165,7 +165,7 @@ class Target:
     from_t1w: list[str]
     code: int
 
-    def resample_t1w(self, image: ants.ANTsImage) -> np.ndarray:
+    def resample_t1w(self, image: Image) -> np.ndarray:
         """Resample an image in T1w space onto the grid, (X, Y, Z)."""
         empty = images.to_ants(np.zeros(self.shape), self.affine)
         return np.asarray(ants.apply_transforms(empty, image, self.from_t1w, interpolator="linear").numpy())

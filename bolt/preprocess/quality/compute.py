@@ -11,7 +11,6 @@ as its mirror image after affine registration, and 1.05 times after SyN.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from bolt.config import Registration
 from bolt.io.files import read_table
 from bolt.io.streams import iter_volumes
 from bolt.preprocess import images, registration, tissues
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 from bolt.preprocess.quality.measures import motion_numbers
 from bolt.preprocess.registration import MIN_VOXELS, dice, normalised_mutual_information, warp
 
@@ -156,7 +155,7 @@ def stage_ventricles(template: Path) -> None:
     images.write(brain.new_image_like(mask.astype(np.float32)), template / VENTRICLES, "uint8", code=images.MNI)
 
 
-def ventricles(head: ants.ANTsImage, brain: ants.ANTsImage) -> np.ndarray:
+def ventricles(head: Image, brain: Image) -> np.ndarray:
     """Segment the lateral ventricles and the cisterns around the midbrain: deep fluid, without thin sulci.
 
     Parameters
@@ -201,12 +200,7 @@ def shift_margin(fixed: np.ndarray, moving: np.ndarray, mask: np.ndarray, spacin
 
 
 def coregistration_numbers(
-    bold: ants.ANTsImage,
-    bold_mask: ants.ANTsImage,
-    t1w: ants.ANTsImage,
-    t1w_mask: ants.ANTsImage,
-    matrix: np.ndarray,
-    settings: Registration,
+    bold: Image, bold_mask: Image, t1w: Image, t1w_mask: Image, matrix: np.ndarray, settings: Registration
 ) -> dict[str, float]:
     """Compare a coregistered BOLD reference with the T1w: as it is, shifted by 10 mm, and mirrored.
 
@@ -247,12 +241,7 @@ def coregistration_numbers(
 
 
 def _register_mirrored(
-    mirror: ants.ANTsImage,
-    mask: ants.ANTsImage,
-    t1w: ants.ANTsImage,
-    t1w_mask: ants.ANTsImage,
-    matrix: np.ndarray,
-    settings: Registration,
+    mirror: Image, mask: Image, t1w: Image, t1w_mask: Image, matrix: np.ndarray, settings: Registration
 ) -> np.ndarray:
     """Register a mirrored BOLD rigidly, starting from `matrix` of the original: T1w points to mirrored BOLD points."""
     centre = images.mask_centre(mask.numpy() > 0, images.affine_of(mask))
@@ -265,14 +254,10 @@ def _register_mirrored(
     start = flip_t1w @ np.linalg.inv(matrix) @ affine @ flip_voxels @ np.linalg.inv(affine)
     moving = images.resample_to_spacing(registration.clip_intensity(t1w) * t1w_mask, max(2.0, *t1w.spacing))
     registration.seed(settings)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "start.mat")
-        images.write_matrix(start, path, centre)
-        search_mask = ants.iMath(mask, "MD", 2)
-        return np.linalg.inv(registration.rigid(mirror * mask, moving, search_mask, path))
+    return np.linalg.inv(registration.rigid(mirror * mask, moving, ants.iMath(mask, "MD", 2), start, centre))
 
 
-def _mirrored(image: ants.ANTsImage) -> ants.ANTsImage:
+def _mirrored(image: Image) -> Image:
     """Exchange left and right of an image on its own grid (RAS voxel order)."""
     return image.new_image_like(np.ascontiguousarray(image.numpy()[::-1]))
 

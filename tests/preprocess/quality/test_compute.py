@@ -235,8 +235,8 @@ def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch
     pose = images.rigid_matrix(np.array([3.0, -2, 5, 0.1, 0.05, -0.08]), np.zeros(3))
     asked, answer = [], images.rigid_matrix(np.array([1.0, 2, 3, 0, 0.1, 0]), np.zeros(3))
 
-    def rigid(fixed, moving, search_mask, start):
-        asked.append((fixed.numpy(), moving, search_mask.numpy(), images.read_matrix(start)))
+    def rigid(fixed, moving, search_mask, start, centre):
+        asked.append((fixed.numpy(), moving, search_mask.numpy(), start, centre))
         return answer
 
     monkeypatch.setattr(registration, "rigid", rigid)
@@ -244,13 +244,14 @@ def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch
     monkeypatch.setattr(registration, "seed", lambda given: asked.append(given))
     found = _register_mirrored(_mirrored(bold), _mirrored(mask), t1w, t1w_mask, pose, settings)
     np.testing.assert_allclose(found @ answer, np.eye(4), atol=1e-9)
-    seeded, (fixed, moving, search_mask, start) = asked
+    seeded, (fixed, moving, search_mask, start, centre) = asked
     assert seeded is settings
     for voxel in ([0, 0, 0], [17, 3, 5], [4, 15, 13]):
         i, j, k = voxel
         x, y, z = images.apply(np.linalg.inv(pose), images.apply(affine, np.array([i, j, k], float)))
         mirrored = images.apply(affine, np.array([17 - i, j, k], float))
         np.testing.assert_allclose(images.apply(start, mirrored), [2 * 7 * spacing - x, y, z], atol=1e-4)
+    np.testing.assert_allclose(centre, images.mask_centre(brain[::-1], affine))
     np.testing.assert_allclose(fixed, (bold.numpy() * brain)[::-1])
     assert np.allclose(moving.spacing, searched_at)
     assert moving.numpy()[0, 0, 0] == 0 and moving.numpy().max() > 50  # the T1w is zero outside its brain
