@@ -30,17 +30,8 @@ from bolt.io.files import columns, read_table, read_yaml, write_bytes, write_tab
 from bolt.io.names import NAME
 
 log = logging.getLogger("bolt")
-VOLUMES = {
-    "REST": 1200,
-    "EMOTION": 176,
-    "GAMBLING": 253,
-    "LANGUAGE": 316,
-    "MOTOR": 284,
-    "RELATIONAL": 232,
-    "SOCIAL": 274,
-    "WM": 405,
-}
-"""Volumes of a complete scan."""
+VOLUMES = read_yaml(Path(__file__).with_suffix(".yaml"))
+"""Volumes of a complete scan, by task."""
 SPACE = "MNI152NLin6Asym"
 SEX = {"F": "female", "M": "male"}
 MASK = "brainmask_fs.2.nii.gz"

@@ -312,7 +312,7 @@ def check_transform(forward: Sequence[str | Path], template_mask: Image, mask: I
 def init_anatomical_wf(settings: Registration, *, average: bool = False) -> Workflow:
     """Build the workflow: bias correction, brain extraction, tissue segmentation, normalisation.
 
-    Inputs (``inputnode``): raw, more (list of images to average with it), template, template_mask. Outputs: t1w
+    Inputs: raw, more (list of images to average with it), template, template_mask. Outputs: t1w
     (bias-corrected, RAS), n_averaged (T1w images used), mask, dseg (1 GM, 2 WM, 3 CSF), gm, wm and csf (probabilities),
     forward and inverse (composite transforms to the template and back), warped (T1w in template space), deep (mask of
     deep grey matter on the T1w).
@@ -368,15 +368,14 @@ def preprocess_anatomical(
         The image cannot be used; raised before any work if it can be seen then.
     """
     check_t1w(t1w)
+    sources = {"raw": t1w, "template": template / "T1w.nii.gz", "template_mask": template / "brain_mask.nii.gz"}
+    inputs: dict[str, Any] = {port: str(path.resolve()) for port, path in sources.items()}
+    inputs["more"] = [str(path.resolve()) for path in more_t1w]
     candidates = [registration] if isinstance(registration, Registration) else list(registration)
     for settings, following in zip(candidates, [*candidates[1:], None], strict=True):
         workflow = init_anatomical_wf(settings, average=bool(more_t1w))
-        inputs = workflow.get_node("inputnode").inputs
-        inputs.raw, *inputs.more = (str(path.resolve()) for path in (t1w, *more_t1w))
-        inputs.template = str((template / "T1w.nii.gz").resolve())
-        inputs.template_mask = str((template / "brain_mask.nii.gz").resolve())
         try:
-            made = run(workflow, work, where=t1w)
+            made = run(workflow, work, where=t1w, **inputs)
             break
         except BoltError as error:
             if following is None:

@@ -69,8 +69,7 @@ class Step(SimpleInterface):
 def connected(name: str, inputs: Sequence[str], **steps: Step) -> Workflow:
     """Return a workflow of steps, in which equal names are connected.
 
-    An input of a step is the one of the workflow that has its name (set at the node ``inputnode``), else the output of
-    another step.
+    An input of a step is the one of the workflow that has its name (which `run` sets), else the output of another step.
     """
     workflow, given = Workflow(name), Node(IdentityInterface(inputs), "inputnode")
     nodes = [Node(interface, step) for step, interface in steps.items()]
@@ -82,7 +81,7 @@ def connected(name: str, inputs: Sequence[str], **steps: Step) -> Workflow:
     return workflow
 
 
-def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
+def run(workflow: Workflow, folder: Path, where: Path, **inputs: Any) -> dict[str, Any]:
     """Run a workflow serially in `folder` (crash dumps are left there) and return all outputs of its steps, by name.
 
     Raises
@@ -90,6 +89,7 @@ def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
     BoltError
         Bad data found inside a node; attributed to the file `where` unless the error names another.
     """
+    workflow.get_node("inputnode").inputs.trait_set(**inputs)
     shutil.rmtree(folder / workflow.name, ignore_errors=True)  # nipype would reuse results of code that has changed
     folder.mkdir(parents=True, exist_ok=True)
     workflow.base_dir = str(folder.resolve())

@@ -155,7 +155,7 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
 
 
 def test_the_error_of_the_last_settings_is_raised(head, tmp_path, monkeypatch):
-    def fails(flow, folder, where):
+    def fails(flow, folder, where, **_):
         raise DataError(f"no transform is plausible: {flow.inputs.normalise.settings.name}", where=where)
 
     monkeypatch.setattr(anatomical, "run", fails)

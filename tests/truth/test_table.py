@@ -82,12 +82,6 @@ def test_true_landmarks_are_rows_of_the_series(layout):
     assert rows.volume[rows.scan_id == "b"].tolist() == [2, 4, 5, 6]
 
 
-def test_matrices_are_read_row_by_row():
-    table = pd.DataFrame([dict.fromkeys([f"m{r}{c}" for r in range(3) for c in range(4)], 0.0) | {"m03": 5.0}])
-    matrix = truth._matrices(table)[0]
-    assert matrix[0, 3] == 5.0 and matrix[3].tolist() == [0, 0, 0, 1]
-
-
 def planted_run(layout: Layout, *, told: bool) -> dict[str, np.ndarray]:
     """Importance of three folds' scans; of test scans it lies on each scan's events (`told`), or at one place for all.
 

@@ -219,7 +219,7 @@ def init_functional_wf(
 ) -> Workflow:
     """Build the workflow: reference, head motion, coregistration, slice timing, one interpolation, confounds.
 
-    Inputs (``inputnode``): bold, t1w and t1w_mask (preprocessed), gm, wm and csf (probabilities), deep (mask of deep
+    Inputs: bold, t1w and t1w_mask (preprocessed), gm, wm and csf (probabilities), deep (mask of deep
     grey matter), t1w_to_space (transform), template (image). Outputs: bold (not in native space), mask, reference, tsnr
     (output space), confounds, motion, bold_to_t1w, coregistration (numbers), native_reference, native_corrected (what
     was coregistered, without its bias field), native_mask, unsteady (number of non-steady-state volumes at the start),
@@ -334,10 +334,8 @@ def preprocess_functional(
     )
     ports = ("t1w", "mask", "gm", "wm", "csf", "deep", "forward")
     sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
-    workflow.get_node("inputnode").inputs.trait_set(
-        **{port: str(path.resolve()) for port, path in zip(INPUTS, sources, strict=True)}
-    )
-    made = run(workflow, work, where=bold)
+    inputs = {port: str(path.resolve()) for port, path in zip(INPUTS, sources, strict=True)}
+    made = run(workflow, work, where=bold, **inputs)
     paths = {port: out / name for port, name in functional_names(scan_id, space, output).items()}
     for port, path in paths.items():
         link_or_copy(made[port], path)
