@@ -6,7 +6,6 @@ from A to B resamples images of A onto the grid of B, and hence maps *points* of
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,11 +40,6 @@ MIN_VOXELS = 1000
 def seed(settings: Registration) -> None:
     """Seed ANTs for the registrations that follow (the number of threads is left to the environment)."""
     ants.config.set_ants_deterministic(on=False, seed_value=settings.seed)
-
-
-def threads() -> int:
-    """Return the number of threads that the job was given, as ANTs reads it; 1 if nothing is set."""
-    return int(os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "1"))
 
 
 def bias_correct(image: Image, settings: Registration) -> Image:

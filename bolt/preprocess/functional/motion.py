@@ -13,6 +13,7 @@ head's position in each volume then moves these points rigidly, and the volume i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from scipy import ndimage
 
 from bolt.config import Registration
 from bolt.io.streams import in_threads
-from bolt.preprocess import images, registration
+from bolt.preprocess import images
 from bolt.preprocess.images import Image, ants
 from bolt.preprocess.registration import epi_mask
 
@@ -257,7 +258,8 @@ def resample(
         coefficients = ndimage.spline_filter(volume, order=3, output=np.float32, mode="mirror")
         return ndimage.map_coordinates(coefficients, voxels, np.float32, order=3, mode="mirror", prefilter=False)
 
-    yield from in_threads(values, zip(volumes, motion, strict=True), registration.threads())
+    threads = int(os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "1"))  # the job's, as ANTs reads them
+    yield from in_threads(values, zip(volumes, motion, strict=True), threads)
 
 
 def output_area(brain: np.ndarray, affine: np.ndarray) -> np.ndarray:
