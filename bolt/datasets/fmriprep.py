@@ -50,11 +50,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         log.warning("%d images of single echoes are not used (such as %s)", len(echoes), Path(echoes[0].path).name)
     combined = {image.path for image in chosen if image not in echoes}
     alone = {ECHO.sub("", echo.path): echo for echo in echoes}  # one stands for each scan without a combined image
-    rows += [
-        _row(echo, dataset, space) | {"exclude_reason": SINGLE_ECHOES}
-        for path, echo in alone.items()
-        if path not in combined
-    ]
+    lone = [alone[path] for path in alone if path not in combined]
+    rows += [_row(echo, dataset, space) | {"exclude_reason": SINGLE_ECHOES} for echo in lone]
     others = {_scan_id(i.path): i for i in images if _resolution(i.path) != resolution}
     absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
     listed = {row["scan_id"] for row in rows}

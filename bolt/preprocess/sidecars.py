@@ -117,10 +117,7 @@ def sidecar_of(path: Path) -> Path:
 
 def dataset_of(path: Path) -> Path:
     """Return the root of the BIDS dataset of a file: the folder that holds its subject's folder."""
-    for parent in path.parents:
-        if parent.name.startswith("sub-"):
-            return parent.parent
-    return path.parent
+    return next((parent.parent for parent in path.parents if parent.name.startswith("sub-")), path.parent)
 
 
 def uri(path: Path, root: Path) -> str:

@@ -93,17 +93,13 @@ def parcellate_greyordinates(
                     "name": label,
                     "n_voxels": len(of_roi),
                     "inside": len(present) / len(of_roi),
-                    "n_masked": 0,
                     "n_nonfinite": int((~finite).sum()),
                     "n_constant": int((finite & ~varies).sum()),
-                    "n_dark": 0,
-                    "brightness": np.nan,
-                    "tsnr": np.nan,
                     "coverage": varies.sum() / len(of_roi),
                     "covered": int(varies.any() and varies.sum() / len(of_roi) >= threshold),
                 }
             )
-        coverage = pd.DataFrame(rows)
+        coverage = pd.DataFrame(rows).assign(n_masked=0, n_dark=0, brightness=np.nan, tsnr=np.nan)
         if not coverage["covered"].any():
             raise DataError(f"no ROI of '{Path(atlas).name}' is covered", where=image, hint="Check scan and atlas")
         name = dlabel_name(atlas)

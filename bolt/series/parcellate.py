@@ -170,12 +170,8 @@ def finish(
         if not coverage["covered"].any():
             what, hint = f"no ROI of atlas '{atlas.name}' is covered", "Check the space, the mask and the image"
             raise DataError(what, where=scan.image, hint=hint)
-        facts = {
-            "Atlas": atlas.name,
-            "AtlasSHA256": atlas.sha256,
-            "AtlasSpaces": atlas.spaces or ASSUMED,
-            "Space": scan.space,
-        }
+        facts: dict[str, Any] = {"Atlas": atlas.name, "AtlasSHA256": atlas.sha256}
+        facts |= {"AtlasSpaces": atlas.spaces or ASSUMED, "Space": scan.space}
         result = denoised(means, coverage, scan, facts)
         if atlas.is_maps:
             result.metadata["Extraction"] = "least squares"

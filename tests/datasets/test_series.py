@@ -63,11 +63,7 @@ def change(table, **columns):
 
 
 ODD = {
-    "sparse matrix": (
-        "odd.mat",
-        lambda path: savemat(path, {"x": csc_matrix(np.eye(40, 200))}),
-        "not an array of numb",
-    ),
+    "sparse matrix": ("odd.mat", lambda path: savemat(path, {"x": csc_matrix(np.eye(40, 200))}), "not an array of"),
     "mat 7.3": ("odd.mat", lambda path: path.write_bytes(HDF5), ".mat version 7.3 (HDF5) is not supported"),
     "pipe": ("odd.csv", os.mkfifo, "not a regular file"),
     "no name": (None, None, "no file"),

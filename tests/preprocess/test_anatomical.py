@@ -107,15 +107,8 @@ def linear(path: Path, scale: float = 1.0, shift: float = 0.0) -> Path:
 
 def field(path: Path, template: ants.ANTsImage, shift: np.ndarray) -> Path:
     """Write a displacement field; `shift` (X, Y, Z) in mm along the first axis of space."""
-    values = np.stack([shift, np.zeros_like(shift), np.zeros_like(shift)], axis=-1)
-    image = ants.from_numpy(
-        values.astype(np.float32),
-        origin=template.origin,
-        spacing=template.spacing,
-        direction=template.direction,
-        has_components=True,
-    )
-    ants.image_write(image, str(path))
+    parts = [template.new_image_like(part.astype(np.float32)) for part in (shift, 0 * shift, 0 * shift)]
+    ants.image_write(ants.merge_channels(parts), str(path))
     return path
 
 

@@ -323,15 +323,8 @@ def preprocess_functional(
     anatomical = {port: anat / name for port, name in anatomical_names(prefix, space).items()}
     check_image(anatomical["mask"])
     check_together(bold, anatomical["t1w"])
-    workflow = init_functional_wf(
-        registration,
-        resolution,
-        tr,
-        output=output,
-        slice_timing=slices is not None,
-        steady_state=steady_state,
-        sbref=sbref,
-    )
+    keys: dict[str, Any] = {"output": output, "steady_state": steady_state, "sbref": sbref}
+    workflow = init_functional_wf(registration, resolution, tr, slice_timing=slices is not None, **keys)
     ports = ("t1w", "mask", "gm", "wm", "csf", "deep", "forward")
     sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
     inputs = {port: str(path.resolve()) for port, path in zip(INPUTS, sources, strict=True)}

@@ -91,6 +91,8 @@ def functional_numbers(
     brain = warp(mask, images.read(template / "brain_mask.nii.gz"), []).numpy() > 0.5
     reference, native_brain = images.load(paths["native_reference"])[0], images.load(paths["native_mask"])[0] > 0
     ghost = ghost_ratio(reference, native_brain)
+    ports = ("native_corrected", "native_mask", "t1w", "t1w_mask")
+    bold, bold_mask, t1w, t1w_mask = (images.read(paths[port]) for port in ports)
     return {
         "n_volumes": len(table),
         **motion_numbers(table),
@@ -98,14 +100,7 @@ def functional_numbers(
         **({} if ghost is None else {"ghost_ratio": ghost}),
         "median_tsnr": float(np.median(images.read(paths["tsnr"]).numpy()[inside])),
         **coregistration,
-        **coregistration_numbers(
-            images.read(paths["native_corrected"]),
-            images.read(paths["native_mask"]),
-            images.read(paths["t1w"]),
-            images.read(paths["t1w_mask"]),
-            images.read_matrix(paths["bold_to_t1w"]),
-            settings,
-        ),
+        **coregistration_numbers(bold, bold_mask, t1w, t1w_mask, images.read_matrix(paths["bold_to_t1w"]), settings),
         "template_brain_covered": float((inside & brain).sum() / brain.sum()),
     }
 
