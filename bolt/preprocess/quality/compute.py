@@ -105,22 +105,19 @@ def functional_numbers(
     }
 
 
-def normalisation_evidence(paths: Mapping[str, Path], template: Path, atlas: Path | None = None) -> dict[str, float]:
+def normalisation_evidence(paths: Mapping[str, Path], template: Path) -> dict[str, float]:
     """Measure how well a subject's tissues match the template's.
 
     Parameters
     ----------
     paths : mapping
-        t1w, gm, csf, forward: see `bolt.config.derivatives.anatomical_names`.
+        t1w, csf, forward: see `bolt.config.derivatives.anatomical_names`.
     template : path
         Template folder.
-    atlas : path, optional
-        Cortical label image (0 is background) in template space, such as Schaefer's.
 
     Returns
     -------
     dict
-        ``gm_in_atlas``: share of the subject's grey matter within the atlas's labels (only with an atlas);
         ``ventricle_dice``: overlap of the ventricles (those written by `stage_ventricles`, or else found now);
         ``template_correlation``: of intensities within the template's brain.
     """
@@ -129,18 +126,12 @@ def normalisation_evidence(paths: Mapping[str, Path], template: Path, atlas: Pat
     head = images.read(template / "T1w.nii.gz")
     transforms = [paths["forward"]]
     t1w = warp(brain, images.read(paths["t1w"]), transforms).numpy()
-    numbers = {}
-    if atlas is not None:
-        regions = images.read(atlas)
-        grey = warp(regions, images.read(paths["gm"]), transforms).numpy()
-        numbers["gm_in_atlas"] = float(grey[regions.numpy() > 0].sum() / grey.sum())
     fluid = warp(brain, images.read(paths["csf"]), transforms).numpy() > 0.5
     staged = template / VENTRICLES
     known = images.read(staged).numpy() > 0.5 if staged.is_file() else ventricles(head, brain)
     near = ndimage.distance_transform_edt(~known, sampling=brain.spacing) <= NEAR
-    numbers["ventricle_dice"] = dice(ndimage.binary_opening(fluid & near), known)
-    numbers["template_correlation"] = float(np.corrcoef(t1w[inside], head.numpy()[inside])[0, 1])
-    return numbers
+    correlation = float(np.corrcoef(t1w[inside], head.numpy()[inside])[0, 1])
+    return {"ventricle_dice": dice(ndimage.binary_opening(fluid & near), known), "template_correlation": correlation}
 
 
 def stage_ventricles(template: Path) -> None:
