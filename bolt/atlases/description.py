@@ -271,9 +271,7 @@ def _put(file: str, users: Path | None) -> str:
 
 
 def _stage(url: str | None, about: AtlasFile) -> str:
-    if url is None:
-        return f"see {about.source}"
-    return f"{FETCH}, from {url}"
+    return f"see {about.source}" if url is None else f"{FETCH}, from {url}"
 
 
 def _users_folder(atlas_dir: Path | None) -> Path | None:

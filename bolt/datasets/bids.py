@@ -35,7 +35,6 @@ _T1w = tuple[str | None, list[str]]
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the BOLD images, and the subjects without any, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path)
-    where = dataset.participants
     known = layout.get_entities(metadata=False)
     for kind, entity in ((kind, entity) for kind, entities in dataset.bids_filter.items() for entity in entities):
         if entity not in known:  # pybids would find nothing and say no word
@@ -45,8 +44,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}), config.preprocess.average_t1w)
     images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
     processed = [image.path for image in images if _is_processed(image)]
-    others = set(processed)
-    rows = [_row(bold, dataset, config, t1w) for bold in images if bold.path not in others]
+    rows = [_row(image, dataset, config, t1w) for image in images if not _is_processed(image)]
     if processed:
         if not rows:
             raise DataError(
@@ -65,7 +63,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         hint = "Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file"
         raise DataError(what, where=dataset.path, hint=hint)
     rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
-    return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
+    return join_subjects(pd.DataFrame(rows), subjects, dataset, dataset.participants)
 
 
 def open_layout(path: Path, *, derivative: bool = False) -> BIDSLayout:

@@ -84,13 +84,11 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         reason = "several runs in one file, which are also listed each on its own"
         participants.exclude(rows, row, reason, participants.SELECTION)
     participants.exclude_unselected(rows, dataset)
-    where = dataset.participants
     subjects = participants.read_subjects(dataset, rows["subject"])
-    reason = f"the subject has no series of atlas '{files[0].atlas or atlas}'"
-    facts = {"kind": "series", "exclude_reason": reason}
+    facts = {"kind": "series", "exclude_reason": f"the subject has no series of atlas '{files[0].atlas or atlas}'"}
     missing = participants.without_image(subjects, rows.to_dict("records"), dataset, **facts)
     rows = pd.concat([rows, pd.DataFrame(missing)], ignore_index=True)
-    return participants.join_subjects(rows, subjects, dataset, where)
+    return participants.join_subjects(rows, subjects, dataset, dataset.participants)
 
 
 def scan_count(dataset: Dataset, config: Config) -> int:

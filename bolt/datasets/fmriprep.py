@@ -42,7 +42,6 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         what = f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})"
         raise DataError(what, where=dataset.path, hint=f"{use} fMRIPrep with --output-spaces {space}")
     resolution = _choose_resolution(images, dataset)
-    where = dataset.participants
     chosen = [image for image in images if _resolution(image.path) == resolution]
     echoes = [image for image in chosen if ECHO.search(Path(image.path).name)]
     rows = [_row(image, dataset, space) for image in chosen if image not in echoes]
@@ -62,7 +61,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
     missing = f"the subject has no desc-{desc}_bold image in space {space}"
     rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
-    return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
+    return join_subjects(pd.DataFrame(rows), subjects, dataset, dataset.participants)
 
 
 def _choose_resolution(images: list[Any], dataset: Dataset) -> str:

@@ -187,8 +187,7 @@ def as_numbers(values: pd.Series, name: str, least: float = -math.inf, most: flo
     numbers = pd.to_numeric(values, errors="coerce")
     wrong = values.notna() & ~(numbers.abs().lt(math.inf) & numbers.between(least, most))
     if wrong.any():
-        example = values[wrong].iloc[0]
-        log.warning("%s: %d values count as missing, such as '%s'", name, wrong.sum(), example)
+        log.warning("%s: %d values count as missing, such as '%s'", name, wrong.sum(), values[wrong].iloc[0])
     return numbers.mask(wrong)
 
 
@@ -375,8 +374,7 @@ def similar_sites(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -
     numbered = names.map(lambda name: bool(SAMPLE.search(name))).all() and stems.nunique() == 1
     if numbered and names.str.casefold().is_unique:
         return []
-    undecided = names[~names.isin(settled)]
-    return [group.tolist() for _, group in undecided.groupby(stems) if len(group) > 1]
+    return [group.tolist() for _, group in names[~names.isin(settled)].groupby(stems) if len(group) > 1]
 
 
 def similar_sites_note(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -> str:

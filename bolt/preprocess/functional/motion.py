@@ -264,5 +264,4 @@ def resample(
 
 def output_area(brain: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Dilate an (X, Y, Z) bool brain mask by `MARGIN` mm."""
-    sizes = np.linalg.norm(affine[:3, :3], axis=0)
-    return ndimage.distance_transform_edt(~brain, sampling=sizes) <= MARGIN
+    return ndimage.distance_transform_edt(~brain, sampling=np.linalg.norm(affine[:3, :3], axis=0)) <= MARGIN

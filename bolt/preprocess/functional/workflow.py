@@ -95,8 +95,7 @@ def place_sbref(
     try:
         aligned, shift = coregistration.align_sbref(sbref, reference, mask, settings)
     except DataError as error:
-        problem = f"{sbref}: not used for the coregistration: {error.what}"
-        warnings.warn(problem, BoltWarning, stacklevel=1)
+        warnings.warn(f"{sbref}: not used for the coregistration: {error.what}", BoltWarning, stacklevel=1)
         return {"coregistered": native_reference, "sbref": {"sbref_refusal": error.what}}
     images.write(aligned, folder / "sbref.nii.gz")
     return {"coregistered": str(folder / "sbref.nii.gz"), "sbref": {"sbref_shift": shift}}
