@@ -27,13 +27,13 @@ from bolt.config import load_denoise, load_registration
 from bolt.config.layout import anatomical_names
 from bolt.io.files import read_json, read_table, write_table
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.functional import coregistration as boundary
 from bolt.preprocess.functional.confounds import MOTION, read_motion
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
 from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
 from bolt.series.parcellate import parcellate
-from bolt.truth.table import coregistration_error
+from bolt.truth import coregistration_error
 
 HARDER = ("part of the field", "thick slices", "distorted")
 BEFORE, AFTER = "mutual information", "boundary"

@@ -26,7 +26,7 @@ from bolt.folds.splits import make_folds
 from bolt.io.files import read_table, write_table
 from bolt.models.registry import create_model
 from bolt.report.tables import standing
-from bolt.series.connectivity import connectivity
+from bolt.series.cache import connectivity
 from bolt.training.outputs import Classes
 from tests.abide import write_series
 from tests.caches import scan_table

@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from bolt.config import ROOT
-from bolt.datasets.phantom.dataset import simulate
+from bolt.datasets.phantom import simulate
 from bolt.io.files import read_json, read_yaml, write_json, write_table
 from tests.end_to_end.test_kill import dataset as write_series
 from tests.kills import Killer, differences, half_written

@@ -36,7 +36,7 @@ from benchmarks.registration import AFFINE, SETTINGS, affine_alone, normalised
 from bolt.atlases.image import load_atlas
 from bolt.config import Simulate, load_denoise, load_registration
 from bolt.config.layout import anatomical_names
-from bolt.datasets.phantom.dataset import simulate
+from bolt.datasets.phantom import simulate
 from bolt.io.files import read_json, write_json, write_table
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_bold
@@ -49,7 +49,7 @@ from bolt.preprocess.templates import PHANTOM_SPACE, stage_template
 from bolt.series.denoise import choose_confounds, clean
 from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate
-from bolt.truth.table import Truth, coregistration_error, correlation, normalisation_error, position_errors
+from bolt.truth import Truth, coregistration_error, correlation, normalisation_error, position_errors
 
 ATLAS = "dosenbach160"
 SERIES = "ROI series, r"

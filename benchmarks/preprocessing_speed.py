@@ -94,7 +94,7 @@ def subject(t1w: Path, bold: Path, templateflow: Path, registration: str, folder
     from bolt.config import load_denoise, load_registration
     from bolt.io.volumes import check_image
     from bolt.preprocess import steps
-    from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+    from bolt.preprocess.anatomical import preprocess_anatomical
     from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
     from bolt.preprocess.quality import compute as quality
     from bolt.preprocess.quality import pictures

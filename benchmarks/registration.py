@@ -19,9 +19,9 @@ from bolt.config import load_registration
 from bolt.config.layout import anatomical_names
 from bolt.io.files import read_json, write_json
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.quality.compute import normalisation_evidence
-from bolt.preprocess.registration import clip_intensity, crop_to_brain, register, seed
+from bolt.preprocess.registration import clip_intensity, crop_to_brain, register, seed, warp
 from bolt.preprocess.templates import stage_template
 
 SPACE = "MNI152NLin6Asym"
@@ -75,8 +75,16 @@ def normalised(t1w: Path, template: Path, space: str, name: str, out: Path, pref
     return anat
 
 
+def evidence(paths: dict[str, Path], template: Path, atlas: Path) -> dict[str, float]:
+    """Return the `normalisation_evidence`, and the share of the subject's grey matter within the atlas's labels."""
+    regions = images.read(atlas)
+    grey = warp(regions, images.read(paths["gm"]), [paths["forward"]]).numpy()
+    share = float(grey[regions.numpy() > 0].sum() / grey.sum())
+    return {"gm_in_atlas": share, **normalisation_evidence(paths, template)}
+
+
 def measure(t1w: Path, template: Path, atlas: Path, name: str, out: Path) -> dict[str, float]:
-    """Return the `normalisation_evidence` of one normalisation, measured if needed."""
+    """Return the `evidence` of one normalisation, measured if needed."""
     prefix = f"{SUBJECT}_"
     results = out / f"{name.replace(' ', '_')}.json"
     if results.is_file():
@@ -85,7 +93,7 @@ def measure(t1w: Path, template: Path, atlas: Path, name: str, out: Path) -> dic
     paths = {port: anat / file for port, file in anatomical_names(prefix, SPACE).items()}
     if name == AFFINE:
         paths["forward"] = affine_alone(anat, template, SPACE, prefix, out / "affine")
-    numbers = normalisation_evidence(paths, template, atlas)
+    numbers = evidence(paths, template, atlas)
     write_json(numbers, results)
     return numbers
 

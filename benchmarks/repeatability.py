@@ -29,7 +29,7 @@ ONLY_NORMALISATION = ("forward", "inverse", "warped", "deep")
 def normalise(raw: Path, template: Path, out: Path) -> None:
     """Preprocess the T1w; called in a process of its own."""
     from bolt.config import load_registration
-    from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+    from bolt.preprocess.anatomical import preprocess_anatomical
 
     t1w = raw / SUBJECT / "anat" / f"{SUBJECT}_T1w.nii.gz"
     preprocess_anatomical(

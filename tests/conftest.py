@@ -28,7 +28,7 @@ LONGEST = (
     *("end_to_end/test_bad_scan.py", "benchmarks/test_preprocessing.py", "end_to_end/test_kill.py"),
     *("end_to_end/test_abide.py", "end_to_end/test_slurm.py", "preprocess/test_reproducible.py"),
     *("workflow/test_dag.py", "workflow/test_experiments.py", "end_to_end/test_wheel.py"),
-    *("preprocess/anatomical/test_normalisation.py", "training/test_runner.py", "workflow/test_cluster.py"),
+    *("preprocess/test_anatomical.py", "training/test_runner.py", "workflow/test_cluster.py"),
     *("report/test_browser.py", "report/pages/test_report.py", "preprocess/test_workflows.py"),
     *("workflow/test_conda.py", "models/test_window_attention.py", "explain/test_inner.py"),
     *("preprocess/test_native.py", "datasets/test_phantom.py", "preprocess/quality/test_compute.py"),

@@ -22,7 +22,7 @@ from bolt.explain.connections import ALPHA, correlate, sample, write_connections
 from bolt.io.files import read_table, write_status
 from bolt.models.registry import create_model
 from bolt.report.pages.verdicts import SUPPORTED, connected, questions
-from bolt.series.connectivity import connectivity
+from bolt.series.cache import connectivity
 from bolt.training.outputs import write_predictions
 
 N_SCANS, VOLUMES, ROIS, FOLDS = 100, 100, 20, 5

@@ -132,11 +132,8 @@ def describe_atlas(name: str) -> AtlasFile:
         return _describe_bids_atlas(name)
     keys = read_yaml(path)
     if keys.get("name") != path.parent.name:
-        raise ConfigError(
-            f"atlas '{keys.get('name')}' is in folder '{path.parent.name}'",
-            where=path,
-            hint="Use the same name for both",
-        )
+        what = f"atlas '{keys.get('name')}' is in folder '{path.parent.name}'"
+        raise ConfigError(what, where=path, hint="Use the same name for both")
     if "members" in keys:
         keys = _member(keys, name, path)
     return parse(AtlasFile, keys, path)
@@ -203,10 +200,8 @@ def find_image(
     ways = [_put(image.file, users), _stage(image.url, about)]
     if image.templateflow:
         ways.insert(1, f"add {image.templateflow} to the TemplateFlow home ({home})")
-    raise DataError(
-        f"no {'maps' if about.kind == 'maps' else 'label image'} for atlas '{about.name}'",
-        hint="Either " + "; or ".join(ways),
-    )
+    what = f"no {'maps' if about.kind == 'maps' else 'label image'} for atlas '{about.name}'"
+    raise DataError(what, hint="Either " + "; or ".join(ways))
 
 
 def templateflow_folder(home: Path | None = None) -> Path:
@@ -228,10 +223,8 @@ def find_labels(about: AtlasFile, folder: Path, atlas_dir: Path | None) -> Path:
     for place in ([users] if users else []) + [folder_for_downloads(folder)]:
         if (place / about.labels).is_file():
             return place / about.labels
-    raise DataError(
-        f"no table of labels for atlas '{about.name}'",
-        hint=f"Either {_put(about.labels, users)}; or {_stage(about.labels_url, about)}",
-    )
+    what = f"no table of labels for atlas '{about.name}'"
+    raise DataError(what, hint=f"Either {_put(about.labels, users)}; or {_stage(about.labels_url, about)}")
 
 
 def verify_image(about: AtlasFile, path: Path, space: str | None = None) -> str:
@@ -278,9 +271,7 @@ def _put(file: str, users: Path | None) -> str:
 
 
 def _stage(url: str | None, about: AtlasFile) -> str:
-    if url is None:
-        return f"see {about.source}"
-    return f"{FETCH}, from {url}"
+    return f"see {about.source}" if url is None else f"{FETCH}, from {url}"
 
 
 def _users_folder(atlas_dir: Path | None) -> Path | None:
@@ -376,11 +367,8 @@ def find_transform(source: str, target: str, home: Path | None) -> Path:
     """
     path = templateflow_folder(home) / transform_name(source, target)
     if not path.is_file() or not path.stat().st_size:  # TemplateFlow keeps empty files as placeholders
-        raise DataError(
-            f"the transform from {source} to {target} is missing",
-            where=path,
-            hint=f"{FETCH[0].upper()}{FETCH[1:]}, from {TEMPLATEFLOW}",
-        )
+        what = f"the transform from {source} to {target} is missing"
+        raise DataError(what, where=path, hint=f"{FETCH[0].upper()}{FETCH[1:]}, from {TEMPLATEFLOW}")
     return path
 
 
@@ -388,8 +376,5 @@ def verify_transform(path: Path, source: str, target: str) -> None:
     """Refuse another file than TemplateFlow's, where its checksum is known."""
     expected = MD5.get((source, target))
     if expected is not None and (digest := md5(path)) != expected:
-        raise DataError(
-            f"not TemplateFlow's transform (md5 {digest}, not {expected})",
-            where=path,
-            hint=f"Delete the file and {FETCH}",
-        )
+        what = f"not TemplateFlow's transform (md5 {digest}, not {expected})"
+        raise DataError(what, where=path, hint=f"Delete the file and {FETCH}")

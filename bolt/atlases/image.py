@@ -18,15 +18,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.description import (
-    AtlasFile,
-    atlas_folder,
-    describe_atlas,
-    find_image,
-    refuse_space,
-    source_for,
-    verify_image,
-)
+from bolt.atlases import description
 from bolt.atlases.labels import labels_of_image, load_labels, read_label_image, read_maps, strongest
 from bolt.io.bids import atlas_name, is_image, stem_of, table_of
 from bolt.io.errors import ConfigError, DataError, shorten_list
@@ -129,9 +121,9 @@ def load_atlas(
         atlas = _atlas_of_folder(name, space, atlas_dir, home)
     if space is None or space in atlas.spaces or not atlas.spaces:
         return atlas
-    source = None if atlas.is_maps else source_for(atlas.spaces, space, home)
+    source = None if atlas.is_maps else description.source_for(atlas.spaces, space, home)
     if source is None:
-        raise refuse_space(atlas.name, atlas.spaces, space, home)
+        raise description.refuse_space(atlas.name, atlas.spaces, space, home)
     from bolt.atlases.transforms import carry_over  # most atlases need no h5py
 
     image, facts = carry_over(atlas.image, atlas.name, atlas.sha256, source, space, home, cache)
@@ -141,14 +133,14 @@ def load_atlas(
 
 def _atlas_of_folder(name: str, space: str | None, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:
     """Load the image of an atlas for a space, or the one that can be carried there."""
-    about, labels = describe_atlas(name), load_labels(name, atlas_dir=atlas_dir)
+    about, labels = description.describe_atlas(name), load_labels(name, atlas_dir=atlas_dir)
     if about.kind == "spheres":
-        image = _draw_spheres(about, labels, atlas_folder(name))
+        image = _draw_spheres(about, labels, description.atlas_folder(name))
         return Atlas(about.name, about.spaces, labels, image, _digest(image))
     if space is not None and space not in about.spaces:
-        space = source_for(about.spaces, space, templateflow_home) if about.kind == "image" else None
-    path = find_image(about, atlas_folder(name), atlas_dir, templateflow_home, space)
-    digest = verify_image(about, path, space)
+        space = description.source_for(about.spaces, space, templateflow_home) if about.kind == "image" else None
+    path = description.find_image(about, description.atlas_folder(name), atlas_dir, templateflow_home, space)
+    digest = description.verify_image(about, path, space)
     if about.kind == "maps":
         if labels["value"].tolist() != list(range(1, len(labels) + 1)):
             raise DataError("the values of maps must be 1, 2, 3 …", where=path, hint="Number the rows of the table so")
@@ -167,7 +159,7 @@ def _digest(image: nib.Nifti1Image) -> str:
 def check_space(atlas: Atlas, space: str) -> None:
     """Refuse an image in a space in which the atlas is not valid: resampling would silently shift every ROI."""
     if space not in atlas.spaces:
-        raise refuse_space(atlas.name, atlas.spaces, space, None)
+        raise description.refuse_space(atlas.name, atlas.spaces, space, None)
 
 
 def resample_to(atlas: Atlas, shape: tuple[int, int, int], affine: np.ndarray) -> np.ndarray:
@@ -216,7 +208,7 @@ def _require_same_labels(image: nib.Nifti1Image, labels: pd.DataFrame, path: Pat
             raise DataError(what, where=path, hint="Make the two agree")
 
 
-def _draw_spheres(about: AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.Nifti1Image:
+def _draw_spheres(about: description.AtlasFile, labels: pd.DataFrame, folder: Path) -> nib.Nifti1Image:
     """Draw spheres on a 2-mm grid; a voxel within two spheres belongs to the nearer centre."""
     if about.radius_mm is None or not {"x", "y", "z"} <= set(labels):
         what = "spheres need 'radius_mm' in this file and x, y, z in labels.tsv"

@@ -117,17 +117,11 @@ def read_maps(path: Path, n_rois: int | None = None) -> nib.Nifti1Image:
     image = check_image(path)
     require_one_place(image, path)
     if len(image.shape) != 4:
-        raise DataError(
-            f"expected a 4D image with a map per ROI, but the shape is {image.shape}",
-            where=path,
-            hint="Give the maps, or describe a label image with 'kind: image'",
-        )
+        what = f"expected a 4D image with a map per ROI, but the shape is {image.shape}"
+        raise DataError(what, where=path, hint="Give the maps, or describe a label image with 'kind: image'")
     if n_rois is not None and image.shape[3] != n_rois:
-        raise DataError(
-            f"{image.shape[3]} maps, but the table of labels has {n_rois} rows",
-            where=path,
-            hint="List the maps in their order, numbered from 1",
-        )
+        what = f"{image.shape[3]} maps, but the table of labels has {n_rois} rows"
+        raise DataError(what, where=path, hint="List the maps in their order, numbered from 1")
     return image
 
 
@@ -267,11 +261,8 @@ def _bids_labels(path: Path) -> pd.DataFrame:
     found = {key: next((spelt[n] for n in names if n in spelt), None) for key, names in NAMES.items()}
     for key in ("value", "name"):
         if found[key] is None:
-            raise DataError(
-                f"no column for the ROIs' {key}: none of {', '.join(NAMES[key])} (found: {', '.join(table.columns)})",
-                where=path,
-                hint="Rename the column",
-            )
+            what = f"no column for the ROIs' {key}: none of {', '.join(NAMES[key])} (found: {', '.join(table.columns)})"
+            raise DataError(what, where=path, hint="Rename the column")
     labels = pd.DataFrame({key: table[column] if column else None for key, column in found.items()})
     labels = labels[labels["value"] != 0].reset_index(drop=True)
     repeated = labels["name"].duplicated(keep=False) & labels["name"].notna()

@@ -9,20 +9,7 @@ import logging
 import zipfile
 from pathlib import Path
 
-from bolt.atlases.description import (
-    TEMPLATEFLOW,
-    atlas_folder,
-    carried_from,
-    describe_atlas,
-    find_image,
-    find_labels,
-    find_transform,
-    md5,
-    recorded_sha256,
-    templateflow_folder,
-    transform_name,
-    verify_transform,
-)
+from bolt.atlases import description
 from bolt.atlases.image import load_atlas
 from bolt.config import Config
 from bolt.io.download import fetch, verify
@@ -63,20 +50,20 @@ def stage_atlas(
     DataError
         No address is known, the download fails, or a file does not match its description.
     """
-    about, folder = describe_atlas(name), atlas_folder(name)
+    about, folder = description.describe_atlas(name), description.atlas_folder(name)
     downloads = folder_for_downloads(folder)
     if about.labels:
         try:
-            find_labels(about, folder, atlas_dir)
+            description.find_labels(about, folder, atlas_dir)
         except DataError:
             if not about.labels_url:
                 raise
             fetch(about.labels_url, downloads / about.labels)
             log.info("atlas %s: labels fetched from %s", about.name, about.labels_url)
-    source = carried_from(about, space, templateflow_home)
+    source = description.carried_from(about, space, templateflow_home)
     if about.kind != "spheres":
         try:
-            find_image(about, folder, atlas_dir, templateflow_home, source or space)
+            description.find_image(about, folder, atlas_dir, templateflow_home, source or space)
         except DataError:
             image = about.image_in(source or space)
             if not image.url or not image.file:
@@ -85,7 +72,7 @@ def stage_atlas(
             stage_image(image.url, path, image.sha256)
             from_templateflow = path.name == Path(image.templateflow or "").name
             md5s = image.templateflow_md5 if from_templateflow and not image.sha256 else []
-            if md5s and md5(path) not in md5s:
+            if md5s and description.md5(path) not in md5s:
                 path.unlink()
                 path.with_name(path.name + ".sha256").unlink(missing_ok=True)
                 what = f"md5 of {path.name} is not {' or '.join(md5s)}"
@@ -93,12 +80,13 @@ def stage_atlas(
             log.info("atlas %s: image fetched from %s", about.name, image.url)
     if source and space:
         try:
-            find_transform(source, space, templateflow_home)
+            description.find_transform(source, space, templateflow_home)
         except DataError:
-            transform = transform_name(source, space)
-            path = templateflow_folder(templateflow_home) / transform
+            transform = description.transform_name(source, space)
+            path = description.templateflow_folder(templateflow_home) / transform
             path.unlink(missing_ok=True)  # the placeholder
-            verify_transform(fetch(f"{TEMPLATEFLOW}/{transform}", path), source, space)  # 0.2 GB
+            fetched = fetch(f"{description.TEMPLATEFLOW}/{transform}", path)  # 0.2 GB
+            description.verify_transform(fetched, source, space)
     load_atlas(name, space=space, atlas_dir=atlas_dir, templateflow_home=templateflow_home, cache=cache)
     log.info("atlas %s: present", about.name)
 
@@ -114,7 +102,7 @@ def stage_image(url: str, path: Path, accepted: list[str]) -> None:
     accepted : list of str
         sha256 checksums; empty: the one recorded beside `path`, or any, which is then recorded.
     """
-    checksums = accepted or recorded_sha256(path)
+    checksums = accepted or description.recorded_sha256(path)
     if not url.endswith(".zip"):
         fetch(url, path, sha256=checksums)
     else:

@@ -20,8 +20,7 @@ import pandas as pd
 
 from bolt.config import Config, Dataset
 from bolt.config.layout import folder_of
-from bolt.datasets.institutions import similar_sites_note
-from bolt.datasets.participants import INDEX, check_labels, exclude
+from bolt.datasets.participants import INDEX, check_labels, exclude, similar_sites_note
 from bolt.io.errors import DataError
 from bolt.io.files import columns
 from bolt.io.names import BRACES, FOLDER, RULE, is_name

@@ -108,11 +108,9 @@ def check(dataset: Dataset, config: Config) -> None:
     if dataset.ready_series:
         atlas = ATLASES.get(about.derivative)
         if len(names) > 1 or (atlas and names != [atlas]):
-            raise ConfigError(
-                f"'{about.derivative}' are series of one atlas, but 'atlases' lists {', '.join(names)}",
-                where=where,
-                hint=f"Set 'atlases: [{atlas or 'the folder of that atlas'}]', or choose another 'derivative'",
-            )
+            what = f"'{about.derivative}' are series of one atlas, but 'atlases' lists {', '.join(names)}"
+            hint = f"Set 'atlases: [{atlas or 'the folder of that atlas'}]', or choose another 'derivative'"
+            raise ConfigError(what, where=where, hint=hint)
     elif config.preprocess.space != SPACES.get(about.pipeline):
         raise ConfigError(
             f"images of pipeline '{about.pipeline}' are in {SPACES.get(about.pipeline, 'an unsupported space')}, "

@@ -14,8 +14,7 @@ from bids import BIDSLayout, BIDSLayoutIndexer
 from pathspec import GitIgnoreSpec
 
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing
-from bolt.datasets.participants import without_image as without_image
+from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing, without_image
 from bolt.io.bids import metadata_of
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_json
@@ -36,20 +35,16 @@ _T1w = tuple[str | None, list[str]]
 def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the BOLD images, and the subjects without any, as in `bolt.datasets.COLUMNS`."""
     layout = open_layout(dataset.path)
-    where = dataset.participants
     known = layout.get_entities(metadata=False)
     for kind, entity in ((kind, entity) for kind, entities in dataset.bids_filter.items() for entity in entities):
         if entity not in known:  # pybids would find nothing and say no word
-            raise ConfigError(
-                f"'bids_filter: {kind}' names an unknown entity '{entity}'",
-                where=dataset.name,
-                hint=f"Entities of the images: {', '.join(sorted(known.keys() & ENTITIES))}",
-            )
+            what = f"'bids_filter: {kind}' names an unknown entity '{entity}'"
+            hint = f"Entities of the images: {', '.join(sorted(known.keys() & ENTITIES))}"
+            raise ConfigError(what, where=dataset.name, hint=hint)
     t1w = _anatomical_images(layout, dataset.bids_filter.get("t1w", {}), config.preprocess.average_t1w)
     images = find_images(layout, dataset, **{"suffix": "bold"} | dataset.bids_filter.get("bold", {}))
     processed = [image.path for image in images if _is_processed(image)]
-    others = set(processed)
-    rows = [_row(bold, dataset, config, t1w) for bold in images if bold.path not in others]
+    rows = [_row(image, dataset, config, t1w) for image in images if not _is_processed(image)]
     if processed:
         if not rows:
             raise DataError(
@@ -64,13 +59,11 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         )
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
     if not rows:
-        raise DataError(
-            "no BOLD images found",
-            where=dataset.path,
-            hint="Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file",
-        )
+        what = "no BOLD images found"
+        hint = "Expected sub-*/[ses-*/]func/*_bold.nii.gz; check 'path' and the filters of the dataset's file"
+        raise DataError(what, where=dataset.path, hint=hint)
     rows += without_image(subjects, rows, dataset, kind="raw", exclude_reason="the subject has no BOLD image")
-    return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
+    return join_subjects(pd.DataFrame(rows), subjects, dataset, dataset.participants)
 
 
 def open_layout(path: Path, *, derivative: bool = False) -> BIDSLayout:
@@ -82,20 +75,16 @@ def open_layout(path: Path, *, derivative: bool = False) -> BIDSLayout:
     if not path.is_dir():
         raise DataError("dataset folder not found", where=path, hint="Set 'path' in the dataset's file")
     if not (path / "dataset_description.json").is_file():
-        raise DataError(
-            "no dataset_description.json, so this is not the top folder of a BIDS dataset",
-            where=path,
-            hint='Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file',
-        )
+        what = "no dataset_description.json, so this is not the top folder of a BIDS dataset"
+        hint = 'Set \'path\' to the top folder, or add {"Name": "…", "BIDSVersion": "1.10.0"} as that file'
+        raise DataError(what, where=path, hint=hint)
     about = read_json(path / "dataset_description.json")
     made_by = about.get("GeneratedBy", []) if isinstance(about, dict) else None
     tools = [*made_by, about.get("PipelineDescription", {})] if isinstance(made_by, list) else [None]
     if not all(isinstance(tool, dict) for tool in tools):
-        raise DataError(
-            "not what BIDS calls a description of a dataset",
-            where=path / "dataset_description.json",
-            hint='Expected {"Name": "…", …}, of derivatives with "GeneratedBy": [{"Name": "fMRIPrep"}]',
-        )
+        what = "not what BIDS calls a description of a dataset"
+        hint = 'Expected {"Name": "…", …}, of derivatives with "GeneratedBy": [{"Name": "fMRIPrep"}]'
+        raise DataError(what, where=path / "dataset_description.json", hint=hint)
     listed = path / ".bidsignore"
     ignored = listed.read_text(errors="replace").splitlines() if listed.is_file() and not derivative else []
     indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=[_Outside(ignored)])
@@ -188,11 +177,8 @@ def read_sidecar_tr(bold: str, dataset: Dataset) -> float | None:
     """
     about = metadata_of(bold)
     if "RepetitionTime" not in about and "VolumeTiming" in about:
-        raise DataError(
-            "volumes are not acquired at equal intervals (VolumeTiming instead of RepetitionTime)",
-            where=bold,
-            hint="BolT needs a constant repetition time",
-        )
+        what = "volumes are not acquired at equal intervals (VolumeTiming instead of RepetitionTime)"
+        raise DataError(what, where=bold, hint="BolT needs a constant repetition time")
     return about.get("RepetitionTime", dataset.tr)  # type: ignore[no-any-return]
 
 

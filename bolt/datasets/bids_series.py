@@ -18,15 +18,7 @@ import pandas as pd
 
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import (
-    SELECTION,
-    exclude,
-    exclude_unselected,
-    join_subjects,
-    read_subjects,
-    series_tr,
-    without_image,
-)
+from bolt.datasets import participants
 from bolt.io.bids import files_of_subjects
 from bolt.io.cifti import PTSERIES
 from bolt.io.errors import ConfigError, DataError, shorten_list
@@ -79,11 +71,9 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     """List the series of the configured atlas, as in `bolt.datasets.COLUMNS`."""
     (atlas, place), *others = config.atlas_places.items()
     if others:
-        raise ConfigError(
-            f"{1 + len(others)} atlases, but a scan's series are of one",
-            where="configuration",
-            hint="Name one in 'atlases'; make a dataset's file for each of the others",
-        )
+        what = f"{1 + len(others)} atlases, but a scan's series are of one"
+        hint = "Name one in 'atlases'; make a dataset's file for each of the others"
+        raise ConfigError(what, where="configuration", hint=hint)
     files = find_series(dataset, atlas)
     rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
     rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
@@ -91,18 +81,14 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     parts, scan_ids = ("run", "dir", "run|dir"), rows["scan_id"].astype(str)
     wholes = {(name, re.sub(f"_({part})-[^_]+", "", name)) for name in scan_ids for part in parts}
     for row in rows.index[scan_ids.isin([whole for name, whole in wholes if whole != name])]:
-        exclude(rows, row, "several runs in one file, which are also listed each on its own", SELECTION)
-    exclude_unselected(rows, dataset)
-    where = dataset.participants
-    subjects = read_subjects(dataset, rows["subject"])
-    missing = without_image(
-        subjects,
-        rows.to_dict("records"),
-        dataset,
-        kind="series",
-        exclude_reason=f"the subject has no series of atlas '{files[0].atlas or atlas}'",
-    )
-    return join_subjects(pd.concat([rows, pd.DataFrame(missing)], ignore_index=True), subjects, dataset, where)
+        reason = "several runs in one file, which are also listed each on its own"
+        participants.exclude(rows, row, reason, participants.SELECTION)
+    participants.exclude_unselected(rows, dataset)
+    subjects = participants.read_subjects(dataset, rows["subject"])
+    facts = {"kind": "series", "exclude_reason": f"the subject has no series of atlas '{files[0].atlas or atlas}'"}
+    missing = participants.without_image(subjects, rows.to_dict("records"), dataset, **facts)
+    rows = pd.concat([rows, pd.DataFrame(missing)], ignore_index=True)
+    return participants.join_subjects(rows, subjects, dataset, dataset.participants)
 
 
 def scan_count(dataset: Dataset, config: Config) -> int:
@@ -139,20 +125,15 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
             parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
             files.append(SeriesFile(path, dict(parts)))
     if not files:
-        raise DataError(
-            "no ROI series found",
-            where=dataset.path,
-            hint="Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'",
-        )
+        what = "no ROI series found"
+        hint = "Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'"
+        raise DataError(what, where=dataset.path, hint=hint)
     for key, value in dataset.entities.items():
         present = sorted({file.entities[key] for file in files if key in file.entities})
         files = [file for file in files if file.entities.get(key) == value]
         if not files:
-            raise DataError(
-                f"no series with {key}-{value} (found: {shorten_list(present, 20) or 'none'})",
-                where=dataset.path,
-                hint="Correct 'entities' in the dataset's file",
-            )
+            what = f"no series with {key}-{value} (found: {shorten_list(present, 20) or 'none'})"
+            raise DataError(what, where=dataset.path, hint="Correct 'entities' in the dataset's file")
     names = sorted({file.atlas for file in files if file.atlas is not None})
     if len(names) > 1:
         plain = {name: re.sub(r"[^a-z0-9]", "", name.casefold()) for name in (atlas, *names)}
@@ -181,11 +162,9 @@ def _one_of(candidates: Sequence[SeriesFile], dataset: Dataset) -> SeriesFile:
         compared = same_format if key in ("den", "res") else candidates
         values = sorted({file.entities.get(key, "none") for file in compared})
         if len(values) > 1:
-            raise DataError(
-                f"several series of scan '{best.scan_id}': {key}- is {', '.join(values)}",
-                where=dataset.path,
-                hint=f"Choose one in the dataset's file, such as 'entities: {{{key}: \"{values[-1]}\"}}'",
-            )
+            what = f"several series of scan '{best.scan_id}': {key}- is {', '.join(values)}"
+            hint = f"Choose one in the dataset's file, such as 'entities: {{{key}: \"{values[-1]}\"}}'"
+            raise DataError(what, where=dataset.path, hint=hint)
     return best
 
 
@@ -232,7 +211,7 @@ def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
         if isinstance(frequency, int | float) and frequency > 0:
             stated = require_tr(1 / frequency, path)
             break
-    return series_tr(file.path, stated, dataset)
+    return participants.series_tr(file.path, stated, dataset)
 
 
 def _mean_displacement(file: SeriesFile) -> float | None:

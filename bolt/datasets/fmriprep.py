@@ -39,13 +39,9 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         fitting = {one: [name for name in atlases if serves(atlases[name], one, home)] for one in spaces}
         choices = [f"{one} with {', '.join(names)}" for one, names in fitting.items() if names]
         use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
-        raise DataError(
-            f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})",
-            where=dataset.path,
-            hint=f"{use} fMRIPrep with --output-spaces {space}",
-        )
+        what = f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})"
+        raise DataError(what, where=dataset.path, hint=f"{use} fMRIPrep with --output-spaces {space}")
     resolution = _choose_resolution(images, dataset)
-    where = dataset.participants
     chosen = [image for image in images if _resolution(image.path) == resolution]
     echoes = [image for image in chosen if ECHO.search(Path(image.path).name)]
     rows = [_row(image, dataset, space) for image in chosen if image not in echoes]
@@ -53,11 +49,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         log.warning("%d images of single echoes are not used (such as %s)", len(echoes), Path(echoes[0].path).name)
     combined = {image.path for image in chosen if image not in echoes}
     alone = {ECHO.sub("", echo.path): echo for echo in echoes}  # one stands for each scan without a combined image
-    rows += [
-        _row(echo, dataset, space) | {"exclude_reason": SINGLE_ECHOES}
-        for path, echo in alone.items()
-        if path not in combined
-    ]
+    lone = [alone[path] for path in alone if path not in combined]
+    rows += [_row(echo, dataset, space) | {"exclude_reason": SINGLE_ECHOES} for echo in lone]
     others = {_scan_id(i.path): i for i in images if _resolution(i.path) != resolution}
     absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
     listed = {row["scan_id"] for row in rows}
@@ -68,7 +61,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     subjects = read_subjects(dataset, [row["subject"] for row in rows])
     missing = f"the subject has no desc-{desc}_bold image in space {space}"
     rows += without_image(subjects, rows, dataset, kind="preprocessed", exclude_reason=missing)
-    return join_subjects(pd.DataFrame(rows), subjects, dataset, where)
+    return join_subjects(pd.DataFrame(rows), subjects, dataset, dataset.participants)
 
 
 def _choose_resolution(images: list[Any], dataset: Dataset) -> str:
@@ -82,11 +75,8 @@ def _choose_resolution(images: list[Any], dataset: Dataset) -> str:
         by_name.setdefault(_resolution(image.path), []).append(image.path)
     names = ", ".join(sorted(by_name))
     if dataset.resolution is not None and dataset.resolution not in by_name:
-        raise DataError(
-            f"no images at resolution '{dataset.resolution}'; res- is {names}",
-            where=dataset.path,
-            hint="Correct 'resolution' in the dataset's file",
-        )
+        what = f"no images at resolution '{dataset.resolution}'; res- is {names}"
+        raise DataError(what, where=dataset.path, hint="Correct 'resolution' in the dataset's file")
 
     def coarseness(name: str) -> tuple[float, str]:
         if name in OWN:

@@ -30,17 +30,8 @@ from bolt.io.files import columns, read_table, read_yaml, write_bytes, write_tab
 from bolt.io.names import NAME
 
 log = logging.getLogger("bolt")
-VOLUMES = {
-    "REST": 1200,
-    "EMOTION": 176,
-    "GAMBLING": 253,
-    "LANGUAGE": 316,
-    "MOTOR": 284,
-    "RELATIONAL": 232,
-    "SOCIAL": 274,
-    "WM": 405,
-}
-"""Volumes of a complete scan."""
+VOLUMES = read_yaml(Path(__file__).with_suffix(".yaml"))
+"""Volumes of a complete scan, by task."""
 SPACE = "MNI152NLin6Asym"
 SEX = {"F": "female", "M": "male"}
 MASK = "brainmask_fs.2.nii.gz"
@@ -116,11 +107,8 @@ def check(dataset: Dataset, config: Config) -> None:
                     f"'{key}' names '{value}'", where=where, hint=f"Known: {', '.join(known)}{nearest(value, known)}"
                 )
     if config.preprocess.space != SPACE:
-        raise ConfigError(
-            f"HCP's volumes are in {SPACE}, but 'preprocess: space' is {config.preprocess.space}",
-            where=where,
-            hint=f"Set it to {SPACE}",
-        )
+        what = f"HCP's volumes are in {SPACE}, but 'preprocess: space' is {config.preprocess.space}"
+        raise ConfigError(what, where=where, hint=f"Set it to {SPACE}")
     refuse_confounds(config, where, "HCP does not have")
     if not dataset.downloaded and not dataset.path.is_dir():
         raise ConfigError(f"no such folder: {dataset.path}", where=where, hint="Set 'path' to the folder of subjects")
@@ -155,11 +143,9 @@ def read_subjects(dataset: Dataset) -> pd.DataFrame:
 def subjects_table(dataset: Dataset) -> Path:
     """Return the path of the unrestricted table of subjects, which must be configured."""
     if dataset.subjects_table is None:
-        raise ConfigError(
-            "HCP needs 'subjects_table'",
-            where=f"dataset '{dataset.name}'",
-            hint="Set it to the unrestricted table (CSV) from https://db.humanconnectome.org: Subject, Gender, Age, …",
-        )
+        what = "HCP needs 'subjects_table'"
+        hint = "Set it to the unrestricted table (CSV) from https://db.humanconnectome.org: Subject, Gender, Age, …"
+        raise ConfigError(what, where=f"dataset '{dataset.name}'", hint=hint)
     return dataset.subjects_table
 
 

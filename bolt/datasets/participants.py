@@ -1,9 +1,16 @@
-"""What the sources share: tables of subjects, their join with scans, and the selection of scans."""
+"""What the sources share: tables of subjects, their join with scans, the selection of scans, and institutions.
+
+An institution may have its samples listed under several site names, such as ABIDE-I's UM_1 and UM_2. They share
+scanners, staff and often participants, so a test on one of them is not a test at a new site if another was used for
+training. Everything after the index knows only the institution.
+"""
 
 from __future__ import annotations
 
+import difflib
 import logging
 import math
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +19,6 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import Dataset
-from bolt.datasets.institutions import check_institutions
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import MISSING, read_text
@@ -30,6 +36,8 @@ CONFLICT = (
     "Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
     "(bolt run: --set tr_conflict=sidecar, or header)"
 )
+SAMPLE = re.compile(r"[_-]\d+$")
+"""Ending of a site name that numbers an institution's samples."""
 OLDEST = 122
 """Years; a larger number is a code for a missing age."""
 
@@ -179,8 +187,7 @@ def as_numbers(values: pd.Series, name: str, least: float = -math.inf, most: flo
     numbers = pd.to_numeric(values, errors="coerce")
     wrong = values.notna() & ~(numbers.abs().lt(math.inf) & numbers.between(least, most))
     if wrong.any():
-        example = values[wrong].iloc[0]
-        log.warning("%s: %d values count as missing, such as '%s'", name, wrong.sum(), example)
+        log.warning("%s: %d values count as missing, such as '%s'", name, wrong.sum(), values[wrong].iloc[0])
     return numbers.mask(wrong)
 
 
@@ -304,11 +311,9 @@ def require_classes(usable: pd.DataFrame, dataset: Dataset, where: str | Path) -
     DataError
     """
     if dataset.label is None:
-        raise DataError(
-            "the dataset has no label, so there is nothing to predict",
-            where=where,
-            hint="Set 'label' in the dataset's file; the target 'series' (bolt run: participant) needs none",
-        )
+        what = "the dataset has no label, so there is nothing to predict"
+        hint = "Set 'label' in the dataset's file; the target 'series' (bolt run: participant) needs none"
+        raise DataError(what, where=where, hint=hint)
     if dataset.classes is None and usable.label.nunique() < 2:
         raise DataError(f"all usable scans have the same {dataset.label}: nothing to predict", where=where)
     absent = [c for c in dataset.classes or () if c not in set(usable.label)]
@@ -319,3 +324,66 @@ def require_classes(usable: pd.DataFrame, dataset: Dataset, where: str | Path) -
             where=where,
             hint="Set 'label' and 'classes' in the dataset's file, or add subjects of that class",
         )
+
+
+# ---- institutions ----------------------------------------------------------------------------------------------------
+def check_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str]], where: Path) -> None:
+    """Refuse institutions that do not fit the site names of a table.
+
+    An institution without any row, as in a table of fewer subjects, is only a warning, unless its names resemble others
+    in the table.
+
+    Raises
+    ------
+    DataError
+        A listed site does not occur although others of its institution do, or resembles an unlisted site; or an
+        institution has the name of a site that it does not list.
+    """
+    occurring = set(sites.dropna().astype(str))
+    unlisted = occurring.difference(*institutions.values())
+    by_folded = {site.casefold(): site for site in sorted(unlisted)}
+    for institution, names in institutions.items():
+        if institution in unlisted:
+            what = f"'institutions' joins {', '.join(names)} as '{institution}', which is also the name of a site"
+            hint = f"Add '{institution}' to the list, or give the institution another name"
+            raise DataError(what, where=where, hint=hint)
+        missing = [name for name in names if name not in occurring]
+        alike: dict[str, str] = {}
+        for name in missing:
+            for close in difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.7):
+                alike[name] = by_folded[close]
+        if alike or 0 < len(missing) < len(names):
+            name = next(iter(alike), missing[0])
+            meant = f"; did you mean '{alike[name]}'?" if alike else ""
+            what = f"'institutions' lists site '{name}' ({institution}), which no subject has{meant}"
+            hint = "Correct the name, or remove it from 'institutions' in the dataset's file"
+            raise DataError(what, where=where, hint=hint)
+        if missing:
+            log.warning("%s: no subject is from institution '%s' (%s)", where, institution, ", ".join(missing))
+
+
+def similar_sites(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return groups of site names that differ only by a sample's number (``_1``, ``-2``) or by case.
+
+    Names that `institutions` mentions are settled, even one listed alone. If all sites have the same name with
+    different numbers (``site_1``, ``site_2``), they are numbered, and nothing is similar.
+    """
+    settled = {*institutions, *(name for names in institutions.values() for name in names)}
+    names = pd.Series(sorted(set(sites.dropna().astype(str))), dtype=object)
+    stems = names.map(lambda name: SAMPLE.sub("", name).casefold())
+    numbered = names.map(lambda name: bool(SAMPLE.search(name))).all() and stems.nunique() == 1
+    if numbered and names.str.casefold().is_unique:
+        return []
+    return [group.tolist() for _, group in names[~names.isin(settled)].groupby(stems) if len(group) > 1]
+
+
+def similar_sites_note(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -> str:
+    """Return a warning of sites that look like samples of one institution, or ""."""
+    found = similar_sites(sites, institutions)
+    if not found:
+        return ""
+    groups = "; ".join(" and ".join(names) for names in found)
+    return (
+        f"{groups} look like samples of one institution, so that leave-site-out would train on the institution that it "
+        "tests; list them under 'institutions' in the dataset's file if so (each alone if not)"
+    )

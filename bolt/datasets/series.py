@@ -33,11 +33,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         n_values = table.groupby("subject")[column].nunique() if column in table else pd.Series(dtype=int)
         for subject in n_values.index[n_values > 1]:
             values = ", ".join(sorted(table[column][table.subject == subject].dropna().unique()))
-            raise DataError(
-                f"subject {subject} has several values of '{column}' ({values})",
-                where=dataset.path,
-                hint="Correct the rows: a subject has only one",
-            )
+            what = f"subject {subject} has several values of '{column}' ({values})"
+            raise DataError(what, where=dataset.path, hint="Correct the rows: a subject has only one")
     lines = table.set_index(rows.index.astype(str), drop=False)
     # joined by row, not by subject: scans of a subject may differ in label, age and site
     scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)

@@ -75,8 +75,6 @@ def refuse_confounds(config: Config, where: str, lack: str, hint: str = "") -> N
     """
     denoise = load_denoise(config.denoise)
     if denoise.confounds or denoise.strategy:
-        raise ConfigError(
-            f"denoising '{denoise.name}' needs fMRIPrep's table of confounds, which {lack}",
-            where=where,
-            hint=f"Set 'denoise' to none, or to a strategy that only filters or detrends{hint}",
-        )
+        what = f"denoising '{denoise.name}' needs fMRIPrep's table of confounds, which {lack}"
+        hint = f"Set 'denoise' to none, or to a strategy that only filters or detrends{hint}"
+        raise ConfigError(what, where=where, hint=hint)

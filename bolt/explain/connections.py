@@ -36,8 +36,7 @@ from bolt.explain.trust.stability import STABILITY_COLUMNS, with_nulls, with_sum
 from bolt.explain.trust.stability import map_pairs as compared_maps
 from bolt.folds.label_permutation import label_units, people
 from bolt.io.files import atomic, columns, write_table
-from bolt.series.cache import SeriesCache
-from bolt.series.connectivity import connectivity, n_pairs
+from bolt.series.cache import SeriesCache, connectivity, n_pairs
 
 SHUFFLES = 1000
 """Shuffles of the predictions that the strongest correlation is compared with."""

@@ -17,7 +17,7 @@ import nibabel as nib
 import numpy as np
 from nibabel.arrayproxy import ArrayProxy
 
-from bolt.io.errors import BoltWarning, DataError
+from bolt.io.errors import BoltWarning, DataError, readable
 from bolt.io.streams import iter_volumes
 from bolt.io.volumes import RECONVERT, BoldInfo, check_bold, check_image, compare_forms
 from bolt.preprocess.images import refuse_shear
@@ -40,16 +40,12 @@ def check_t1w(path: Path) -> None:
     """
     image = check_image(path)
     if len([n for n in image.shape if n > 1]) != 3:
-        raise DataError(
-            f"expected a 3D T1w image, but the shape is {_times(image.shape)}",
-            where=path,
-            hint="Provide the anatomical image",
-        )
+        what = f"expected a 3D T1w image, but the shape is {_times(image.shape)}"
+        raise DataError(what, where=path, hint="Provide the anatomical image")
     _check_geometry(image, path, MIN_VOXELS_T1W)
-    try:
+    what, kinds = "the file is truncated or damaged", (OSError, EOFError, ValueError, zlib.error)
+    with readable(path, *kinds, what=what, hint="Copy it again", text=False):
         data = np.asarray(image.dataobj, dtype=np.float32).reshape(image.shape[:3])
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"the file is truncated or damaged ({error})", where=path, hint="Copy it again") from None
     _check_volumes([data], image, path)
 
 
@@ -106,17 +102,12 @@ def _check_geometry(image: nib.Nifti1Image, path: Path, min_voxels: int) -> None
         _warn(path, f"sform and qform differ by up to {distance:.1f} mm and {angle:.0f}°; the sform is used")
     field = sizes * image.shape[:3]
     if not MIN_FIELD <= max(field) <= MAX_FIELD:
-        raise DataError(
-            f"a field of view of {_times(field)} mm does not fit a human head",
-            where=path,
-            hint="Correct the voxel sizes in the header; they are in millimetres, not metres or micrometres",
-        )
+        what = f"a field of view of {_times(field)} mm does not fit a human head"
+        hint = "Correct the voxel sizes in the header; they are in millimetres, not metres or micrometres"
+        raise DataError(what, where=path, hint=hint)
     if min(image.shape[:3]) < min_voxels:
-        raise DataError(
-            f"only {_times(image.shape[:3])} voxels: registration needs at least {min_voxels} along each axis",
-            where=path,
-            hint="Provide an image of the whole head",
-        )
+        what = f"only {_times(image.shape[:3])} voxels: registration needs at least {min_voxels} along each axis"
+        raise DataError(what, where=path, hint="Provide an image of the whole head")
     if max(sizes) > MAX_ANISOTROPY * min(sizes):
         _warn(path, f"thick slices (voxels of {_times(sizes)} mm): check the registration")
 
@@ -158,11 +149,8 @@ def _check_volumes(volumes: Iterable[np.ndarray], image: nib.Nifti1Image, path: 
         problem, actual = "negative values have become huge", dtype.name[1:]
     else:
         return
-    raise DataError(
-        f"{problem}: the header declares {dtype.name}, but the voxels are {actual}",
-        where=path,
-        hint=f"{RECONVERT}, or correct 'datatype' in its header",
-    )
+    what = f"{problem}: the header declares {dtype.name}, but the voxels are {actual}"
+    raise DataError(what, where=path, hint=f"{RECONVERT}, or correct 'datatype' in its header")
 
 
 def _times(sizes: Iterable[float]) -> str:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TypeAlias
 
 import h5py
 import nibabel as nib
@@ -31,6 +32,7 @@ finally:  # also where ANTsPy is not installed
     for name in STAND_INS:
         del sys.modules[name]
 
+Image: TypeAlias = ants.ANTsImage
 FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 """RAS to LPS, and back."""
 SCANNER, MNI = 1, 4  # NIfTI's codes of coordinate systems
@@ -39,7 +41,7 @@ FINEST = 1 / 256
 """mm: displacements on disk are multiples of it, which deflates them to a fifth."""
 
 
-def to_ants(data: np.ndarray, affine: np.ndarray) -> ants.ANTsImage:
+def to_ants(data: np.ndarray, affine: np.ndarray) -> Image:
     """Convert an (X, Y, Z) array and its (4, 4) voxel-to-RAS affine to an ANTs image (float32).
 
     Raises
@@ -65,7 +67,7 @@ def refuse_shear(affine: np.ndarray, path: str | Path | None = None) -> None:
         raise DataError("the affine has shear", where=path, hint="Resample the image to an orthogonal grid")
 
 
-def affine_of(image: ants.ANTsImage) -> np.ndarray:
+def affine_of(image: Image) -> np.ndarray:
     """Return the (4, 4) voxel-to-RAS affine of an ANTs image."""
     lps = np.eye(4)
     lps[:3, :3] = np.asarray(image.direction) * np.asarray(image.spacing)
@@ -82,7 +84,7 @@ def load(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(image.dataobj, dtype=np.float32), image.affine
 
 
-def read(path: str | Path) -> ants.ANTsImage:
+def read(path: str | Path) -> Image:
     """Read a 3D NIfTI file as an ANTs image in the closest RAS voxel order; trailing axes of length 1 are dropped."""
     image = check_image(path)
     shape = image.shape[:3]
@@ -95,9 +97,7 @@ def read(path: str | Path) -> ants.ANTsImage:
         raise DataError(error.what, where=path, hint=error.hint) from None
 
 
-def write(
-    image: ants.ANTsImage, path: str | Path, dtype: str = "float32", code: int = SCANNER, step: float = 1.0
-) -> None:
+def write(image: Image, path: str | Path, dtype: str = "float32", code: int = SCANNER, step: float = 1.0) -> None:
     """Write an ANTs image as NIfTI, as `save` does."""
     save(image.numpy(), affine_of(image), path, dtype, code, step)
 
@@ -135,7 +135,7 @@ def save(
         nib.save(nifti, temporary)
 
 
-def resample_to_spacing(image: ants.ANTsImage, spacing: float) -> ants.ANTsImage:
+def resample_to_spacing(image: Image, spacing: float) -> Image:
     """Resample an image to isotropic `spacing` (mm) from the same first voxel, by linear interpolation.
 
     The result is that of `ants.resample_image`, which takes five times as long and copies the image three times.

@@ -6,7 +6,6 @@ from A to B resamples images of A onto the grid of B, and hence maps *points* of
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from bolt.config import Registration
 from bolt.io.errors import DataError
 from bolt.io.resource_errors import refuse_full
 from bolt.preprocess import images
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 
 FRAME = 12.0
 """mm kept around the brain when only the brain is registered."""
@@ -43,12 +42,7 @@ def seed(settings: Registration) -> None:
     ants.config.set_ants_deterministic(on=False, seed_value=settings.seed)
 
 
-def threads() -> int:
-    """Return the number of threads that the job was given, as ANTs reads it; 1 if nothing is set."""
-    return int(os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "1"))
-
-
-def bias_correct(image: ants.ANTsImage, settings: Registration) -> ants.ANTsImage:
+def bias_correct(image: Image, settings: Registration) -> Image:
     """Correct intensity non-uniformity within the head by N4 (Tustison et al. 2010, doi:10.1109/TMI.2010.2046908).
 
     N4 works on logarithms: a few voxels of almost zero at the edge of the head would stop it at once, without a word.
@@ -69,7 +63,7 @@ def bias_correct(image: ants.ANTsImage, settings: Registration) -> ants.ANTsImag
     return image.new_image_like(image.numpy() / images.interpolated(field.numpy(), steps, image.shape))
 
 
-def clip_intensity(image: ants.ANTsImage) -> ants.ANTsImage:
+def clip_intensity(image: Image) -> Image:
     """Clip negative values and the brightest per mille."""
     data = image.numpy()
     positive = data[data > 0]
@@ -78,7 +72,7 @@ def clip_intensity(image: ants.ANTsImage) -> ants.ANTsImage:
     return image.new_image_like(np.clip(data, 0, np.quantile(positive, MAX_QUANTILE)))
 
 
-def brain_box(brain: ants.ANTsImage, frame: float = FRAME) -> tuple[list[int], list[int]]:
+def brain_box(brain: Image, frame: float = FRAME) -> tuple[list[int], list[int]]:
     """Return the first and the last (exclusive) voxel of a box around the positive voxels and a frame (mm)."""
     inside = brain.numpy() > 0
     ends = [np.flatnonzero(inside.any(axis=axes))[[0, -1]] for axes in ((1, 2), (0, 2), (0, 1))]
@@ -88,7 +82,7 @@ def brain_box(brain: ants.ANTsImage, frame: float = FRAME) -> tuple[list[int], l
     return start, stop
 
 
-def crop_to_brain(image: ants.ANTsImage, frame: float = FRAME) -> ants.ANTsImage:
+def crop_to_brain(image: Image, frame: float = FRAME) -> Image:
     """Crop a skull-stripped image to the brain plus a frame (mm), which saves most of the computing time.
 
     Beyond the frame, a transform to the image is purely affine.
@@ -96,7 +90,7 @@ def crop_to_brain(image: ants.ANTsImage, frame: float = FRAME) -> ants.ANTsImage
     return ants.crop_indices(image, *brain_box(image, frame))
 
 
-def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", **options: Any) -> dict[str, Any]:
+def register(fixed: Image, moving: Image, kind: str = "SyN", **options: Any) -> dict[str, Any]:
     """Call `ants.registration`; raise a DataError if ANTs fails."""
     folder = Path(options["outprefix"]).parent if "outprefix" in options else Path(tempfile.gettempdir())
     try:
@@ -111,7 +105,9 @@ def register(fixed: ants.ANTsImage, moving: ants.ANTsImage, kind: str = "SyN", *
         ) from None
 
 
-def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, start: str | Path | None) -> np.ndarray:
+def rigid(
+    fixed: Image, moving: Image, mask: Image, start: np.ndarray | None, centre: np.ndarray | None = None
+) -> np.ndarray:
     """Register rigidly by mutual information, from images smoothed by 12 mm to images smoothed by 1 mm.
 
     The step sizes of ``ants.registration`` are so large that it leaves images that are almost aligned; hence the same
@@ -123,8 +119,10 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
     fixed, moving : ANTs image
     mask : ANTs image
         On the fixed image.
-    start : path, optional
-        Initial transform; default: align the centres of mass.
+    start : (4, 4) array, optional
+        Initial transform, RAS mm; default: align the centres of mass.
+    centre : (3,) array, optional
+        Centre of rotation of a search that begins at `start`.
 
     Returns
     -------
@@ -133,8 +131,12 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
     """
     pair = f"{ants.internal.get_pointer_string(fixed)},{ants.internal.get_pointer_string(moving)}"
     with tempfile.TemporaryDirectory() as folder:
+        initial = f"[{pair},1]"
+        if start is not None:
+            initial = f"{folder}/start.mat"
+            images.write_matrix(start, initial, centre)
         command = ["--dimensionality", "3", "--float", "1", "--random-seed", str(ants.config._random_seed or 1)]
-        command += ["--initial-moving-transform", str(start) if start else f"[{pair},1]"]
+        command += ["--initial-moving-transform", initial]
         command += ["--metric", f"MI[{pair},1,32,Regular,1]", "--transform", "Rigid[0.1]"]
         command += ["--convergence", "[100x50x50x50,1e-7,10]", "--shrink-factors", "2x2x1x1"]
         command += ["--smoothing-sigmas", "12x6x3x1mm"]
@@ -144,9 +146,7 @@ def rigid(fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, s
         return images.read_matrix(f"{folder}/rigid_0GenericAffine.mat")
 
 
-def align(
-    fixed: ants.ANTsImage, moving: ants.ANTsImage, mask: ants.ANTsImage, settings: Registration, image: ants.ANTsImage
-) -> tuple[ants.ANTsImage, np.ndarray]:
+def align(fixed: Image, moving: Image, mask: Image, settings: Registration, image: Image) -> tuple[Image, np.ndarray]:
     """Register images of one head rigidly (`rigid`), starting from the places in their headers.
 
     Returns
@@ -157,12 +157,10 @@ def align(
         RAS mm, points of `fixed` to points of `moving`.
     """
     seed(settings)
+    matrix = rigid(fixed, moving, mask, np.eye(4), images.mask_centre(mask.numpy() > 0.5, images.affine_of(mask)))
     with tempfile.TemporaryDirectory() as folder:
-        start, found = Path(folder, "start.mat"), Path(folder, "found.mat")
-        images.write_matrix(np.eye(4), start, images.mask_centre(mask.numpy() > 0.5, images.affine_of(mask)))
-        matrix = rigid(fixed, moving, mask, start)
-        images.write_matrix(matrix, found)
-        return ants.apply_transforms(fixed, image, [str(found)], interpolator="bSpline"), matrix
+        images.write_matrix(matrix, f"{folder}/found.mat")
+        return ants.apply_transforms(fixed, image, [f"{folder}/found.mat"], interpolator="bSpline"), matrix
 
 
 def epi_mask(volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
@@ -174,18 +172,12 @@ def epi_mask(volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
     return np.asarray(mask.dataobj) > 0
 
 
-def warp(target: ants.ANTsImage, image: ants.ANTsImage, transforms: Sequence[str | Path]) -> ants.ANTsImage:
+def warp(target: Image, image: Image, transforms: Sequence[str | Path]) -> Image:
     """Resample an image onto the target's grid by linear interpolation; the last transform is applied first."""
     return ants.apply_transforms(target, image, [str(t) for t in transforms], interpolator="linear")
 
 
-def coregister(
-    bold: ants.ANTsImage,
-    bold_mask: ants.ANTsImage,
-    t1w: ants.ANTsImage,
-    t1w_mask: ants.ANTsImage,
-    settings: Registration,
-) -> np.ndarray:
+def coregister(bold: Image, bold_mask: Image, t1w: Image, t1w_mask: Image, settings: Registration) -> np.ndarray:
     """Register a BOLD reference to the T1w, rigidly, by mutual information within the brain.
 
     The BOLD is the fixed image because its field of view is smaller; all its voxels are used because with sparse
@@ -204,23 +196,18 @@ def coregister(
     centre = images.mask_centre(bold_mask.numpy() > 0, images.affine_of(bold_mask))
     seed(settings)
     candidates: list[tuple[np.ndarray, float, float]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        header_start = Path(folder, "start.mat")
-        images.write_matrix(np.eye(4), header_start, centre)
-        for start in (header_start, None):
-            matrix = np.linalg.inv(rigid(fixed, moving, search_mask, start))
-            overlap, nmi = agreement(fixed, bold_mask, moving, t1w_mask, matrix)
-            candidates.append((matrix, overlap, nmi))
-            if overlap >= GOOD_DICE:
-                break
+    for start in (np.eye(4), None):
+        matrix = np.linalg.inv(rigid(fixed, moving, search_mask, start, centre))
+        overlap, nmi = agreement(fixed, bold_mask, moving, t1w_mask, matrix)
+        candidates.append((matrix, overlap, nmi))
+        if overlap >= GOOD_DICE:
+            break
     min_overlap = max(overlap for _, overlap, _ in candidates) - DICE_TOLERANCE
     eligible = (candidate for candidate in candidates if candidate[1] >= min_overlap)
     return max(eligible, key=lambda candidate: (candidate[2], candidate[1]))[0]
 
 
-def agreement(
-    bold: ants.ANTsImage, bold_mask: ants.ANTsImage, t1w: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray
-) -> tuple[float, float]:
+def agreement(bold: Image, bold_mask: Image, t1w: Image, t1w_mask: Image, matrix: np.ndarray) -> tuple[float, float]:
     """Compare a coregistered pair: Dice of the brain masks in the acquired field, and NMI where they overlap.
 
     `matrix` is (4, 4), RAS mm, T1w points to BOLD points.
@@ -231,14 +218,11 @@ def agreement(
     return dice(bold_brain, t1w_brain), normalised_mutual_information(bold.numpy()[both], resampled[both])
 
 
-def resample_t1w(
-    bold: ants.ANTsImage, t1w: ants.ANTsImage, t1w_mask: ants.ANTsImage, matrix: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def resample_t1w(bold: Image, t1w: Image, t1w_mask: Image, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Resample the T1w and its brain mask onto the BOLD grid: (X, Y, Z) float and bool arrays."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "t1w_to_bold.mat")
-        images.write_matrix(np.linalg.inv(matrix), path)
-        resampled, brain = (warp(bold, image, [path]).numpy() for image in (t1w, t1w_mask))
+        images.write_matrix(np.linalg.inv(matrix), f"{folder}/t1w_to_bold.mat")
+        resampled, brain = (warp(bold, image, [f"{folder}/t1w_to_bold.mat"]).numpy() for image in (t1w, t1w_mask))
     return resampled, brain > 0.5
 
 

@@ -117,10 +117,7 @@ def sidecar_of(path: Path) -> Path:
 
 def dataset_of(path: Path) -> Path:
     """Return the root of the BIDS dataset of a file: the folder that holds its subject's folder."""
-    for parent in path.parents:
-        if parent.name.startswith("sub-"):
-            return parent.parent
-    return path.parent
+    return next((parent.parent for parent in path.parents if parent.name.startswith("sub-")), path.parent)
 
 
 def uri(path: Path, root: Path) -> str:
@@ -128,9 +125,3 @@ def uri(path: Path, root: Path) -> str:
     dataset = dataset_of(path.absolute())
     inside = path.absolute().relative_to(dataset).as_posix()
     return f"bids::{inside}" if dataset == root.absolute() else f"bids:raw:{inside}"
-
-
-def task_of(path: Path) -> str:
-    """Return the ``task-`` entity of a BIDS name."""
-    match = re.search(r"_task-([A-Za-z0-9]+)", path.name)
-    return match.group(1) if match else "unknown"

@@ -13,13 +13,14 @@ os.environ.setdefault("NIPYPE_NO_ET", "1")  # no usage reports over the network
 import inspect
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nipype import Workflow
+from nipype import Node, Workflow
 from nipype.interfaces.base import DynamicTraitedSpec, SimpleInterface
 from nipype.interfaces.io import add_traits
+from nipype.interfaces.utility import IdentityInterface
 from nipype.pipeline.engine.nodes import NodeExecutionError
 
 from bolt.io.errors import BoltError
@@ -46,7 +47,9 @@ class Step(SimpleInterface):
     def __init__(self, function: Callable[..., dict[str, Any]], outputs: str, **inputs: Any) -> None:
         super().__init__()
         self.function, self.ports = function, outputs.split()
-        add_traits(self.inputs, list(inspect.signature(function).parameters)[1:])
+        names = list(inspect.signature(function).parameters)[1:]
+        self.open = [name for name in names if name not in inputs]
+        add_traits(self.inputs, names)
         self.inputs.trait_set(**inputs)
 
     def _outputs(self) -> Any:
@@ -63,7 +66,22 @@ class Step(SimpleInterface):
         return runtime
 
 
-def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
+def connected(name: str, inputs: Sequence[str], **steps: Step) -> Workflow:
+    """Return a workflow of steps, in which equal names are connected.
+
+    An input of a step is the one of the workflow that has its name (which `run` sets), else the output of another step.
+    """
+    workflow, given = Workflow(name), Node(IdentityInterface(inputs), "inputnode")
+    nodes = [Node(interface, step) for step, interface in steps.items()]
+    sources = {port: node for node in nodes for port in node.interface.ports} | dict.fromkeys(inputs, given)
+    for node in nodes:
+        for port in node.interface.open:
+            if port in sources:
+                workflow.connect(sources[port], port, node, port)
+    return workflow
+
+
+def run(workflow: Workflow, folder: Path, where: Path, **inputs: Any) -> dict[str, Any]:
     """Run a workflow serially in `folder` (crash dumps are left there) and return all outputs of its steps, by name.
 
     Raises
@@ -71,6 +89,7 @@ def run(workflow: Workflow, folder: Path, where: Path) -> dict[str, Any]:
     BoltError
         Bad data found inside a node; attributed to the file `where` unless the error names another.
     """
+    workflow.get_node("inputnode").inputs.trait_set(**inputs)
     shutil.rmtree(folder / workflow.name, ignore_errors=True)  # nipype would reuse results of code that has changed
     folder.mkdir(parents=True, exist_ok=True)
     workflow.base_dir = str(folder.resolve())

@@ -47,7 +47,7 @@ def stage_template(space: str, resolution: float, out: Path, templateflow_home: 
     """
     out.mkdir(parents=True, exist_ok=True)
     if space == PHANTOM_SPACE:
-        from bolt.datasets.phantom.dataset import head_template
+        from bolt.datasets.phantom.anatomy import head_template
 
         for part, image in head_template(resolution).items():
             with atomic(out / f"{part}.nii.gz") as temporary:

@@ -15,7 +15,7 @@ import numpy as np
 
 from bolt.io.errors import DataError
 from bolt.preprocess import images
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 from bolt.preprocess.registration import brain_box
 
 TISSUES = ("gm", "wm", "csf")
@@ -26,7 +26,7 @@ MIN_SHARE = 0.02
 """Share of the brain below which the segmentation of a tissue has failed."""
 
 
-def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dict[str, ants.ANTsImage]:
+def segment(t1w: Image, mask: Image, resolution: float) -> dict[str, Image]:
     """Segment the brain into tissue probabilities by Atropos (Avants et al. 2011, doi:10.1007/s12021-011-9109-y).
 
     Three intensity classes are initialised by k-means and regularised by a Markov random field. There is no spatial
@@ -80,7 +80,7 @@ def segment(t1w: ants.ANTsImage, mask: ants.ANTsImage, resolution: float) -> dic
     return {tissue: whole.new_image_like(part) for tissue, part in zip(TISSUES, full, strict=True)}
 
 
-def labels(tissues: dict[str, ants.ANTsImage]) -> ants.ANTsImage:
+def labels(tissues: dict[str, Image]) -> Image:
     """Label each voxel by its most probable tissue: 1 GM, 2 WM, 3 CSF, 0 outside the brain."""
     highest = np.zeros(tissues["gm"].shape, dtype=np.float32)
     label = highest.copy()
@@ -91,7 +91,7 @@ def labels(tissues: dict[str, ants.ANTsImage]) -> ants.ANTsImage:
     return tissues["gm"].new_image_like(label)
 
 
-def _atropos(image: ants.ANTsImage, brain: ants.ANTsImage) -> list[ants.ANTsImage]:
+def _atropos(image: Image, brain: Image) -> list[Image]:
     """Return class probabilities, darkest class first.
 
     `ants.atropos` is not used because it leaves files behind and is seeded by the time.
@@ -119,7 +119,7 @@ SPACING = 2.0
 """mm of the grid on which they are drawn."""
 
 
-def deep_grey(t1w: ants.ANTsImage, to_t1w: str | Path) -> ants.ANTsImage:
+def deep_grey(t1w: Image, to_t1w: str | Path) -> Image:
     """Return a mask (0 or 1) of both sides' deep grey matter and what is near it, on the grid of a T1w.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The cache of z-scored ROI series that training reads.
+"""The cache of z-scored ROI series that training reads, and the connectivity of its scans.
 
 A cache is a folder with one packed array of all scans (`series.npy`, memory-mapped) and an index. Its manifest is
 written last: a folder without one is incomplete.
@@ -6,12 +6,13 @@ written last: a folder without one is incomplete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from bolt.datasets import COLUMNS, TEXT_COLUMNS
 from bolt.io.errors import DataError
@@ -23,6 +24,8 @@ FILES = ("series.npy", "index.tsv", "rois.tsv")
 ROI_COLUMNS, ARRAY_COLUMNS = columns("series", "rois"), columns("series", "index")
 JOINED_COLUMN = columns("series", "joined")
 """Column of the index, if scans are joined (`bolt.series.gather`)."""
+LARGEST = 1 - 1e-6
+"""Largest absolute correlation before Fisher's transform, which is infinite at ±1."""
 
 
 def zscore(series: np.ndarray) -> np.ndarray:
@@ -72,11 +75,8 @@ class SeriesCache:
         self._array = np.load(self.folder / "series.npy", mmap_mode="r")
         expected = (int(self.index["length"].sum()), len(self.rois))
         if self._array.shape != expected:
-            raise DataError(
-                f"series.npy has shape {self._array.shape}, but the index implies {expected}",
-                where=self.folder,
-                hint="Delete the folder and run again",
-            )
+            what = f"series.npy has shape {self._array.shape}, but the index implies {expected}"
+            raise DataError(what, where=self.folder, hint="Delete the folder and run again")
 
     def __len__(self) -> int:
         return len(self.index)
@@ -171,3 +171,76 @@ def volumes_of(scan: pd.Series | Mapping[str, Any], path: str | Path) -> np.ndar
     """
     length = int(scan["length"])
     return np.arange(length) if isinstance(scan.get("joined"), str) else kept_volumes(path, length)
+
+
+# ---- static functional connectivity: correlation of the series of two ROIs over a whole scan -------------------------
+def n_pairs(n_rois: int) -> int:
+    """Return the number of pairs of different ROIs."""
+    return n_rois * (n_rois - 1) // 2
+
+
+def connectivity(series: NDArray[np.floating], *, fisher_z: bool = False) -> NDArray[np.float32]:
+    """Compute the Pearson correlations of all pairs of ROIs.
+
+    Parameters
+    ----------
+    series : (T, R) array
+    fisher_z : bool
+        Apply Fisher's z-transform (inverse hyperbolic tangent).
+
+    Returns
+    -------
+    (R (R - 1) / 2,) float32 array
+        The strict upper triangle, row by row; 0 for pairs with an ROI that is constant or, in a cache, not covered;
+        never NaN.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):  # a constant ROI: 0 / 0
+        covariance = np.atleast_2d(np.cov(np.asarray(series, np.float64).T, bias=True))
+        scale = 1 / np.sqrt(np.diag(covariance))
+        matrix = covariance * scale * scale[:, None]  # nilearn's ConnectivityMeasure, bit for bit, without its checks
+    values = matrix[np.triu_indices(len(matrix), k=1)]
+    values = np.where(np.isfinite(values), values, 0).clip(-1, 1)
+    if fisher_z:
+        values = np.arctanh(values.clip(-LARGEST, LARGEST))
+    return values.astype(np.float32)
+
+
+def connectivity_of(
+    cache: SeriesCache,
+    ids: Sequence[int],
+    *,
+    fisher_z: bool = False,
+    part: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None,
+) -> NDArray[np.float32]:
+    """Compute the connectivity of scans of a cache, each over its full length or a part of it.
+
+    Parameters
+    ----------
+    cache : SeriesCache
+    ids : sequence of int
+        Rows of the cache's index.
+    fisher_z : bool
+    part : callable, optional
+        Returns the part of a (T, R) series that is used.
+
+    Returns
+    -------
+    (len(ids), R (R - 1) / 2) float32 array
+    """
+    features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
+    for row, i in enumerate(ids):
+        series = cache.finite_series(int(i))
+        features[row] = connectivity(part(series) if part else series, fisher_z=fisher_z)
+    return features
+
+
+def connectivity_of_crops(
+    cache: SeriesCache, ids: Sequence[int], length: int, random: np.random.Generator, *, fisher_z: bool = False
+) -> NDArray[np.float32]:
+    """Compute the connectivity of scans as `connectivity_of`, each over a random crop of `length` volumes at most."""
+
+    def crop(series: NDArray[np.floating]) -> NDArray[np.floating]:
+        start = random.integers(max(len(series) - length, 0) + 1)
+        return series[start : start + length]
+
+    return connectivity_of(cache, ids, fisher_z=fisher_z, part=crop)

@@ -21,7 +21,7 @@ from bolt.io.files import sha256
 from bolt.io.names import RULE, is_name
 from bolt.io.volumes import require_tr, space_of
 from bolt.series.denoise import choose_confounds
-from bolt.series.parcellate import Parcellated, denoised
+from bolt.series.parcellate import Parcellated, Scan, denoised
 
 if TYPE_CHECKING:
     from nibabel.cifti2 import BrainModelAxis
@@ -71,6 +71,7 @@ def parcellate_greyordinates(
     (time, series_axis), (_, brain) = axes(cifti, SeriesAxis, BrainModelAxis)
     seconds = require_tr(repetition_time(series_axis, image) if tr is None else tr, image)
     chosen = choose_confounds(confounds, denoise, len(series_axis), image)
+    scan = Scan(image, seconds, space_of(image) or SURFACES, chosen, denoise, threshold, None)
     dense = np.moveaxis(array_of(cifti), time, 0)
     results = {}
     for atlas in atlases:
@@ -92,23 +93,18 @@ def parcellate_greyordinates(
                     "name": label,
                     "n_voxels": len(of_roi),
                     "inside": len(present) / len(of_roi),
-                    "n_masked": 0,
                     "n_nonfinite": int((~finite).sum()),
                     "n_constant": int((finite & ~varies).sum()),
-                    "n_dark": 0,
-                    "brightness": np.nan,
-                    "tsnr": np.nan,
                     "coverage": varies.sum() / len(of_roi),
                     "covered": int(varies.any() and varies.sum() / len(of_roi) >= threshold),
                 }
             )
-        coverage = pd.DataFrame(rows)
+        coverage = pd.DataFrame(rows).assign(n_masked=0, n_dark=0, brightness=np.nan, tsnr=np.nan)
         if not coverage["covered"].any():
             raise DataError(f"no ROI of '{Path(atlas).name}' is covered", where=image, hint="Check scan and atlas")
-        name, space = dlabel_name(atlas), space_of(image) or SURFACES
-        facts = {"Atlas": name, "AtlasSHA256": sha256(atlas), "Space": space}
-        limits = {"CoverageThreshold": threshold}
-        results[name] = denoised(means, coverage, chosen, denoise, seconds, image, facts, limits)
+        name = dlabel_name(atlas)
+        facts = {"Atlas": name, "AtlasSHA256": sha256(atlas), "Space": scan.space}
+        results[name] = denoised(means, coverage, scan, facts)
     return results
 
 
@@ -122,10 +118,8 @@ def dlabel_name(path: str | Path) -> str:
     """
     name = Path(path).name
     if not name.endswith(DLABEL):
-        raise ConfigError(
-            f"'{name}' is not an atlas of greyordinates",
-            hint=f"For {DTSERIES}, --atlas takes a file that ends in {DLABEL}",
-        )
+        what = f"'{name}' is not an atlas of greyordinates"
+        raise ConfigError(what, hint=f"For {DTSERIES}, --atlas takes a file that ends in {DLABEL}")
     entity = re.search(r"(?:^|_)(?:atlas|seg)-([A-Za-z0-9]+)", name)
     name = entity[1] if entity else name.removesuffix(DLABEL)
     if not is_name(name):
@@ -176,11 +170,9 @@ def match_greyordinates(scan: BrainModelAxis, atlas: BrainModelAxis, where: str)
         if on_surface:
             size = scan.nvertices[structure]
             if size != atlas.nvertices[structure]:
-                raise DataError(
-                    f"{structure} has {size} vertices in the scan, but {atlas.nvertices[structure]} in the atlas",
-                    where=where,
-                    hint="Give an atlas on the same surface (91k: fsLR with 32492 vertices per hemisphere)",
-                )
+                what = f"{structure} has {size} vertices in the scan, but {atlas.nvertices[structure]} in the atlas"
+                hint = "Give an atlas on the same surface (91k: fsLR with 32492 vertices per hemisphere)"
+                raise DataError(what, where=where, hint=hint)
             wanted, known = atlas.vertex[in_atlas], scan.vertex[in_scan]
         else:
             size = int(np.prod(scan.volume_shape))

@@ -56,10 +56,8 @@ def strategy(name: str | None, has_confounds: bool) -> Denoise:
         return Denoise(name="all columns", confounds=["*"]) if has_confounds else load_denoise("none")
     denoise = load_denoise(name)
     if has_confounds and not denoise.confounds and denoise.strategy is None:
-        raise ConfigError(
-            f"denoising '{name}' reads no confounds, but a table of confounds is given",
-            hint="Name no strategy to regress out all its columns, or name another",
-        )
+        what = f"denoising '{name}' reads no confounds, but a table of confounds is given"
+        raise ConfigError(what, hint="Name no strategy to regress out all its columns, or name another")
     return denoise
 
 
@@ -92,11 +90,8 @@ def choose_confounds(
     if confounds is None and not denoise.confounds and denoise.strategy is None:
         return ChosenConfounds()
     if confounds is None:
-        raise DataError(
-            f"denoising '{denoise.name}' needs confounds, but the scan has none",
-            where=image,
-            hint="Provide a confounds table, or choose denoising 'none'",
-        )
+        what = f"denoising '{denoise.name}' needs confounds, but the scan has none"
+        raise DataError(what, where=image, hint="Provide a confounds table, or choose denoising 'none'")
     if denoise.strategy is not None:
         table, kept = _by_strategy(confounds, denoise)
     else:
@@ -105,11 +100,8 @@ def choose_confounds(
         for pattern in denoise.confounds:
             matching = [c for c in full.columns if fnmatch.fnmatchcase(c, pattern) and c not in columns]
             if not matching:
-                raise DataError(
-                    f"no confounds column matches '{pattern}' of denoising '{denoise.name}'",
-                    where=image,
-                    hint="Choose a strategy for which the table has columns",
-                )
+                what = f"no confounds column matches '{pattern}' of denoising '{denoise.name}'"
+                raise DataError(what, where=image, hint="Choose a strategy for which the table has columns")
             columns += matching
         table = full[[column for column in columns if not column.startswith(UNSTEADY)]]
         flags = full[[column for column in full if str(column).startswith(UNSTEADY)]]
@@ -118,11 +110,8 @@ def choose_confounds(
         what = f"{len(table)} rows of confounds for {n_volumes} volumes"
         raise DataError(what, where=image, hint="Provide the table of this scan")
     if kept is not None and len(kept) < 2:
-        raise DataError(
-            f"denoising '{denoise.name}' leaves {len(kept)} of {n_volumes} volumes",
-            where=image,
-            hint="Choose more lenient thresholds, or exclude the scan",
-        )
+        what = f"denoising '{denoise.name}' leaves {len(kept)} of {n_volumes} volumes"
+        raise DataError(what, where=image, hint="Choose more lenient thresholds, or exclude the scan")
     words = [str(name) for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     if words:
         what = f"confounds that are not numbers: {', '.join(words[:5])}"
@@ -163,11 +152,9 @@ def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.
             )
         except (ValueError, KeyError, IndexError, TypeError, OSError) as error:
             reason = " ".join(str(error).split()).replace(f"{folder}/sub-1_desc-confounds_timeseries", table.stem)
-            raise DataError(
-                f"nilearn's strategy '{denoise.strategy}' does not fit this table ({reason})",
-                where=path,
-                hint="Choose another strategy or other parameters, or let fMRIPrep write these confounds",
-            ) from None
+            what = f"nilearn's strategy '{denoise.strategy}' does not fit this table ({reason})"
+            hint = "Choose another strategy or other parameters, or let fMRIPrep write these confounds"
+            raise DataError(what, where=path, hint=hint) from None
 
 
 def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: float, image: str | Path) -> np.ndarray:
@@ -195,11 +182,8 @@ def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: flo
     n_kept = len(series) if chosen.kept is None else len(chosen.kept)
     n_regressors = 0 if chosen.regressors is None else chosen.regressors.shape[1]
     if n_regressors >= n_kept:
-        raise DataError(
-            f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes",
-            where=image,
-            hint="Choose a strategy with fewer confounds, or exclude the scan",
-        )
+        what = f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes"
+        raise DataError(what, where=image, hint="Choose a strategy with fewer confounds, or exclude the scan")
     from nilearn import signal  # half a second, which series that stay as they are need not wait for
 
     try:
@@ -217,8 +201,5 @@ def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: flo
             ensure_finite=False,
         )
     except ValueError as error:
-        raise DataError(
-            f"denoising '{denoise.name}' cannot be applied to {n_kept} volumes ({error})",
-            where=image,
-            hint="Choose another strategy, or exclude the scan",
-        ) from None
+        what = f"denoising '{denoise.name}' cannot be applied to {n_kept} volumes ({error})"
+        raise DataError(what, where=image, hint="Choose another strategy, or exclude the scan") from None

@@ -178,12 +178,8 @@ def build_cache(
     n_volumes, n_rois = int(index["length"].sum()), int(kept.sum())
     write_array(out, standardized(), n_volumes, n_rois)
     write_table(pd.DataFrame(warned, columns=list(WARNING_COLUMNS)), out / "warnings.tsv", WARNING_COLUMNS)
-    coverage = rois[["value", "name"]].assign(
-        n_scans=len(entries),
-        n_uncovered=uncovered.sum(axis=0),
-        n_constant=n_constant,
-        kept=kept.astype(int),
-    )
+    coverage = rois[["value", "name"]].assign(n_scans=len(entries), n_uncovered=uncovered.sum(axis=0))
+    coverage = coverage.assign(n_constant=n_constant, kept=kept.astype(int))
     write_table(coverage, out / "coverage.tsv", COVERAGE_COLUMNS)
     counts = {"n_scans": len(entries), "n_rois": n_rois, "n_volumes": n_volumes}
     seal(out, index, rois[kept], atlas=atlas, policy=policy, **counts, settings=expected)

@@ -97,10 +97,8 @@ def parcellate_native(
     for atlas in atlases:
         check_space(atlas, space)
         if atlas.is_maps:
-            raise ConfigError(
-                f"atlas '{atlas.name}' has maps, of which series are only made in template space",
-                hint="Set 'preprocess: output' to template",
-            )
+            what = f"atlas '{atlas.name}' has maps, of which series are only made in template space"
+            raise ConfigError(what, hint="Set 'preprocess: output' to template")
     chosen = choose_confounds(transforms.confounds, denoise, info.n_volumes, image)
     mask = read_mask(transforms.mask, info)
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +121,7 @@ def parcellate_native(
     volumes = slice_timed(iter_volumes(image), slices, tr, unsteady)
     voxels = np.concatenate([rois.voxels for rois in located])
     averaged = average(_followed(volumes, voxels, motion, info), info.n_volumes, located)
-    return finish(atlases, located, averaged, Scan(image, info, NATIVE, chosen, denoise, threshold, signal))
+    return finish(atlases, located, averaged, Scan(image, info.tr, NATIVE, chosen, denoise, threshold, signal))
 
 
 def _followed(

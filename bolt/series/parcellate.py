@@ -108,11 +108,9 @@ def parcellate(
         header = check_image(image).header
         spaces = sorted({space for atlas in atlases for space in atlas.spaces})
         if spaces and MNI not in (header["sform_code"], header["qform_code"]):
-            raise DataError(
-                f"neither name, sidecar nor header say that the image is in {' or '.join(spaces)}, as the atlas is",
-                where=image,
-                hint=f"If it is, give the space (--space {spaces[0]}); if it is a raw scan, preprocess it first",
-            )
+            what = f"neither name, sidecar nor header say that the image is in {' or '.join(spaces)}, as the atlas is"
+            hint = f"If it is, give the space (--space {spaces[0]}); if it is a raw scan, preprocess it first"
+            raise DataError(what, where=image, hint=hint)
         message = f"{image}: the name declares no space; assuming that of the atlas."
         warnings.warn(message, BoltWarning, stacklevel=2)
         space = ASSUMED
@@ -134,7 +132,7 @@ def parcellate(
         positions = np.argwhere(atlas.data > 0) @ to_image[:3, :3].T + to_image[:3, 3]
         located.append(locate(atlas, resample_to(atlas, info.shape, info.affine), inside, positions))
     voxels = np.concatenate([rois.voxels for rois in located])
-    scan = Scan(image, info, space, chosen, denoise, threshold, signal)
+    scan = Scan(image, info.tr, space, chosen, denoise, threshold, signal)
     results = finish(ordered, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
     return {atlas.name: results[atlas.name] for atlas in atlases}
 
@@ -144,48 +142,37 @@ class Scan:
     """A scan whose ROI means are turned into series; see `parcellate` for the attributes."""
 
     image: str | Path
-    info: BoldInfo
+    tr: float
     space: str
     chosen: ChosenConfounds
     denoise: Denoise
     threshold: float
-    signal: float
+    signal: float | None
 
 
 def finish(
-    atlases: Sequence[Atlas],
-    located: Sequence[RoiVoxels | MapVoxels],
-    averaged: Sequence[Averaged],
-    scan: Scan,
+    atlases: Sequence[Atlas], located: Sequence[RoiVoxels | MapVoxels], averaged: Sequence[Averaged], scan: Scan
 ) -> dict[str, Parcellated]:
     """Add coverage to the means from `average`, denoise them, and describe them for the sidecar."""
     results = {}
     for atlas, rois, found in zip(atlases, located, averaged, strict=True):
         means = found.series
         zero, missing = means == 0, np.isnan(means)
-        coverage = coverage_of(atlas, rois, found, scan.threshold, scan.signal)
+        coverage = coverage_of(atlas, rois, found, scan.threshold, scan.signal or 0.0)
         coverage["covered"] &= np.isfinite(means).all(axis=0)
         empty = np.flatnonzero((zero | missing).all(axis=1) & zero.any(axis=1))
         lost = np.flatnonzero(missing.all(axis=1)) if not coverage["covered"].any() else np.array([])
         for volumes, problem in ((empty, "are zero everywhere"), (lost, "have no finite voxel")):
             if 0 < len(volumes) < len(means):
                 which = f"such as volume {volumes[0]} (counted from 0)"
-                raise DataError(
-                    f"{len(volumes)} of {len(means)} volumes {problem}, {which}",
-                    where=scan.image,
-                    hint="Create the image again without them, or exclude the scan",
-                )
+                what = f"{len(volumes)} of {len(means)} volumes {problem}, {which}"
+                raise DataError(what, where=scan.image, hint="Create the image again without them, or exclude the scan")
         if not coverage["covered"].any():
             what, hint = f"no ROI of atlas '{atlas.name}' is covered", "Check the space, the mask and the image"
             raise DataError(what, where=scan.image, hint=hint)
-        facts = {
-            "Atlas": atlas.name,
-            "AtlasSHA256": atlas.sha256,
-            "AtlasSpaces": atlas.spaces or ASSUMED,
-            "Space": scan.space,
-        }
-        thresholds = {"CoverageThreshold": scan.threshold, "SignalThreshold": scan.signal}
-        result = denoised(means, coverage, scan.chosen, scan.denoise, scan.info.tr, scan.image, facts, thresholds)
+        facts: dict[str, Any] = {"Atlas": atlas.name, "AtlasSHA256": atlas.sha256}
+        facts |= {"AtlasSpaces": atlas.spaces or ASSUMED, "Space": scan.space}
+        result = denoised(means, coverage, scan, facts)
         if atlas.is_maps:
             result.metadata["Extraction"] = "least squares"
         if atlas.carried:
@@ -194,25 +181,18 @@ def finish(
     return results
 
 
-def denoised(
-    means: np.ndarray,
-    coverage: pd.DataFrame,
-    chosen: ChosenConfounds,
-    denoise: Denoise,
-    tr: float,
-    image: str | Path,
-    facts: Mapping[str, Any],
-    thresholds: Mapping[str, float],
-) -> Parcellated:
+def denoised(means: np.ndarray, coverage: pd.DataFrame, scan: Scan, facts: Mapping[str, Any]) -> Parcellated:
     """Denoise the (T, R) means of covered ROIs; the sidecar gets what was done, `facts` of the atlas and thresholds."""
-    covered = coverage["covered"].to_numpy(bool)
-    series = np.full((len(means) if chosen.kept is None else len(chosen.kept), len(covered)), np.nan)
-    series[:, covered] = clean(means[:, covered], chosen, denoise, tr, image)
-    denoising = {"Denoising": denoise.model_dump(mode="json")}
-    numbers = {"NumberOfVolumes": len(means), "NumberOfVolumesKept": len(series)}
-    metadata = {"RepetitionTime": tr, **facts, **denoising, **thresholds, **numbers}
-    if chosen.kept is not None:
-        metadata["KeptVolumes"] = chosen.kept
+    covered, kept = coverage["covered"].to_numpy(bool), scan.chosen.kept
+    series = np.full((len(means) if kept is None else len(kept), len(covered)), np.nan)
+    series[:, covered] = clean(means[:, covered], scan.chosen, scan.denoise, scan.tr, scan.image)
+    metadata = {"RepetitionTime": scan.tr, **facts, "Denoising": scan.denoise.model_dump(mode="json")}
+    metadata["CoverageThreshold"] = scan.threshold
+    if scan.signal is not None:
+        metadata["SignalThreshold"] = scan.signal
+    metadata |= {"NumberOfVolumes": len(means), "NumberOfVolumesKept": len(series)}
+    if kept is not None:
+        metadata["KeptVolumes"] = kept
     coverage = coverage.astype({"covered": int})[list(COVERAGE_COLUMNS)]
     return Parcellated(series.astype(np.float32), coverage, metadata)
 
@@ -244,11 +224,8 @@ def known_space(image: str | Path, given: str | None = None) -> str | None:
         reference = about.get("SpatialReference") if isinstance(about, dict) else None
         declared = reference if isinstance(reference, str) and "/" not in reference else None
     if given and declared and given != declared:
-        raise DataError(
-            f"the name or sidecar declares space {declared}, but {given} is requested",
-            where=image,
-            hint=f"Set the space to {declared}, and choose an atlas in that space",
-        )
+        what = f"the name or sidecar declares space {declared}, but {given} is requested"
+        raise DataError(what, where=image, hint=f"Set the space to {declared}, and choose an atlas in that space")
     return given or declared
 
 
@@ -256,11 +233,8 @@ def read_mask(path: str | Path, info: BoldInfo) -> np.ndarray:
     """Read a mask as a (X·Y·Z,) bool array in Fortran order; refuse one on another grid than the image's."""
     mask = check_image(path)
     if mask.shape[:3] != info.shape or not np.allclose(mask.affine, info.affine, atol=1e-3):
-        raise DataError(
-            f"the mask's grid ({mask.shape}) is not the image's ({info.shape})",
-            where=path,
-            hint="Provide a mask on the same grid, with the same affine",
-        )
+        what = f"the mask's grid ({mask.shape}) is not the image's ({info.shape})"
+        raise DataError(what, where=path, hint="Provide a mask on the same grid, with the same affine")
     values = next(iter_volumes(path))
     if not np.isfinite(values).all():
         what = f"the mask has {int((~np.isfinite(values)).sum())} NaN or infinite voxels"

@@ -31,8 +31,7 @@ from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_json, read_table, read_yaml
 from bolt.models.parts.calibration import fit_temperature
 from bolt.report.numbers import scope_text
-from bolt.series.cache import SeriesCache
-from bolt.series.connectivity import connectivity_of
+from bolt.series.cache import SeriesCache, connectivity_of
 from bolt.share.estimators import estimator
 from bolt.share.scans import GIVEN
 from bolt.training.ensembles import Member, predict_each

@@ -380,7 +380,7 @@ def simulate(n_scans: int = 24, seed: int = 0, *, event_amplitude: float = 4.0) 
     """
     from bolt.config import Simulate
     from bolt.config.keys import parse
-    from bolt.datasets.phantom.dataset import simulate_series
+    from bolt.datasets.phantom import simulate_series
     from bolt.datasets.phantom.signal import informative, rois
 
     keys = {"n_subjects": n_scans, "seed": seed, "event_amplitude": event_amplitude}

@@ -24,8 +24,7 @@ from bolt.io.files import columns, read_json, read_text
 from bolt.io.series_files import SUFFIXES, read_series, series_suffix
 from bolt.io.volumes import require_tr
 from bolt.models.parts.calibration import with_temperature
-from bolt.series.cache import SeriesCache, zscore
-from bolt.series.connectivity import connectivity
+from bolt.series.cache import SeriesCache, connectivity, zscore
 from bolt.share.cohort import (
     IN_COHORT,
     TRAINED,

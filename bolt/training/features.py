@@ -36,8 +36,7 @@ from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.given import probabilities_of, separating, vectors_of
 from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
-from bolt.series.cache import SeriesCache
-from bolt.series.connectivity import connectivity_of, connectivity_of_crops
+from bolt.series.cache import SeriesCache, connectivity_of, connectivity_of_crops
 from bolt.training.outputs import (
     Classes,
     Training,

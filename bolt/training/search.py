@@ -28,8 +28,7 @@ from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import columns, read_json, write_json, write_table
 from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.registry import fitted_at_once, inputs_of, shortest_of
-from bolt.series.cache import SeriesCache
-from bolt.series.connectivity import connectivity_of
+from bolt.series.cache import SeriesCache, connectivity_of
 from bolt.training.device import device_of
 from bolt.training.features import class_target, learn
 from bolt.training.outputs import Training, fold_table

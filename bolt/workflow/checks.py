@@ -11,8 +11,7 @@ from bolt.atlases.description import carried_from, describe_atlas, find_transfor
 from bolt.config import Config, Dataset, nearest
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS, own_tables, source_of, subjects_table
-from bolt.datasets.institutions import check_institutions
-from bolt.datasets.participants import read_series_table, require_classes
+from bolt.datasets.participants import check_institutions, read_series_table, require_classes
 from bolt.explain.explainable import can_be_explained
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_text

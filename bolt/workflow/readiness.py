@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Template
 
 from bolt.atlases.description import FETCH, atlas_folder, describe_atlas, find_image, verify_image
-from bolt.datasets.institutions import similar_sites_note
+from bolt.datasets.participants import similar_sites_note
 from bolt.evaluate.paired import FEWEST_FOLDS
 from bolt.io.errors import BoltError, ConfigError, shorten_list
 from bolt.io.files import read_yaml

@@ -11,7 +11,6 @@ from bolt.config import Config
 from bolt.io.bids import atlas_name, table_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import sha256, write_json
-from tests.shared import shared_data
 
 SIX, NINE = "MNI152NLin6Asym", "MNI152NLin2009cAsym"
 TABLES = {
@@ -120,18 +119,6 @@ def test_difumo_is_a_family(n):
     for space, image in about.by_space.items():
         assert image.templateflow.startswith(f"tpl-{space}/") and f"desc-{n}dimensions_probseg" in image.url
         assert len(image.templateflow_md5) == 1
-
-
-def test_templateflows_own_table_is_read(tmp_path):
-    home = shared_data(f"templateflow/tpl-{SIX}")
-    image = home / f"tpl-{SIX}_res-02_atlas-Schaefer2018_desc-400Parcels7Networks_dseg.nii.gz"
-    path = tmp_path / image.name
-    path.symlink_to(image)
-    rows = [f"{k}\t7Networks_{'LH' if k <= 200 else 'RH'}_Vis_{k}\t#781180" for k in range(1, 401)]
-    table = tmp_path / f"tpl-{SIX}_atlas-Schaefer2018_desc-400Parcels7Networks_dseg.tsv"
-    table.write_text("\n".join(["index\tname\tcolor", *rows]) + "\n")
-    atlas = load_atlas(str(path))
-    assert len(atlas.labels) == 400 and atlas.labels.hemisphere.tolist() == ["L"] * 200 + ["R"] * 200
 
 
 @pytest.mark.parametrize(

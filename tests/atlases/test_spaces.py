@@ -212,7 +212,7 @@ def test_a_lost_roi_is_an_error(tmp_path, transform):
 def test_a_transform_is_staged_into_the_home(tmp_path, home, monkeypatch):
     path = write_transform(tmp_path / "site" / transform_name(SIX, NINE))
     monkeypatch.setitem(description.MD5, (SIX, NINE), description.md5(path))
-    monkeypatch.setattr(staging, "TEMPLATEFLOW", (tmp_path / "site").as_uri())
+    monkeypatch.setattr(description, "TEMPLATEFLOW", (tmp_path / "site").as_uri())
     placeholder = home / transform_name(SIX, NINE)
     placeholder.parent.mkdir(parents=True)
     placeholder.touch()

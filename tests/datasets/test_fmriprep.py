@@ -45,14 +45,6 @@ def dataset(path, **keys):
     return Dataset(name="prep", source="fmriprep", path=path, label="group", classes=["a", "b"], **keys)
 
 
-def test_images_masks_and_confounds_are_found(derivatives):
-    scans = index(Config(dataset="prep"), dataset(derivatives))
-    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)]
-    assert set(scans.kind) == {"preprocessed"} and set(scans.space) == {"MNI152NLin6Asym"}
-    assert scans["mask"].notna().all() and scans.confounds.notna().all()
-    assert set(scans.n_volumes) == {25}
-
-
 NINE = "MNI152NLin2009cAsym"
 
 
@@ -114,6 +106,7 @@ def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     scans = index(config, dataset(derivatives))
     assert scans.bold.str.endswith("desc-smoothAROMAnonaggr_bold.nii.gz").all() and scans["mask"].notna().all()
     assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
+    assert set(scans.kind) == {"preprocessed"} and set(scans.n_volumes) == {25}
     assert index(Config(dataset="prep"), dataset(derivatives)).bold.str.endswith("desc-preproc_bold.nii.gz").all()
 
 

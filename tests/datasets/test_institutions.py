@@ -8,7 +8,7 @@ import pytest
 
 from bolt.config import Config, Dataset, Folds, load_dataset, parse
 from bolt.datasets import index
-from bolt.datasets.institutions import check_institutions, similar_sites
+from bolt.datasets.participants import check_institutions, similar_sites
 from bolt.folds.splits import make_folds
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import write_yaml

@@ -15,13 +15,12 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.svm import SVC
 
 from bolt.config import Config, Simulate, load_dataset
-from bolt.datasets import index
+from bolt.datasets import index, phantom
 from bolt.datasets.phantom import anatomy, scan
-from bolt.datasets.phantom import dataset as phantom
 from bolt.datasets.phantom.signal import make_series, patterns, random_stream, rois
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
-from bolt.truth.table import Truth
+from bolt.truth import Truth
 from tests.phantoms import TINY
 
 
@@ -152,14 +151,14 @@ def test_affine_registration_is_not_enough_and_nothing_folds():
 
 
 def test_template_has_a_shell_of_its_own(folder):
-    template = phantom.head_template(4.0)
+    template = anatomy.head_template(4.0)
     head, brain = template["T1w"].get_fdata(), template["brain_mask"].get_fdata() > 0
     assert template["T1w"].shape == template["gm"].shape
     assert (head[~brain] > 700).sum() > 0.1 * brain.sum()  # scalp
     shells = [nib.load(p).get_fdata() for p in sorted(folder.glob("sub-*/anat/*_T1w.nii.gz"))]
     assert len({round(s.sum()) for s in shells}) == TINY.n_subjects
     with pytest.raises(ConfigError, match="whole millimetres"):
-        phantom.head_template(2.5)
+        anatomy.head_template(2.5)
 
 
 def test_smooth_factor_stays_in_its_range():
@@ -237,8 +236,8 @@ def test_truth_finds_the_series_in_the_images(tmp_path, monkeypatch, number):
     """Test all conventions at once: deformation, repositioning, motion, order of ROIs and sampling times."""
     moving = TINY.model_copy(update={"n_subjects": 2, "motion_fd": 2.0, "tsnr": [400.0, 400.0]})
     person, used = phantom.subjects(moving)[number], []
-    scan_bold = phantom.scan_bold
-    monkeypatch.setattr(phantom, "scan_bold", lambda *given: used.append(given[2]) or scan_bold(*given))
+    scan_bold = scan.scan_bold
+    monkeypatch.setattr(scan, "scan_bold", lambda *given: used.append(given[2]) or scan_bold(*given))
     phantom._write_subject(tmp_path, moving, person)
     name, centres = person.name, rois()[["x", "y", "z"]].to_numpy(float)
     known = Truth(tmp_path / "derivatives/truth", f"{name}_task-rest")

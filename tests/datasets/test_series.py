@@ -63,11 +63,7 @@ def change(table, **columns):
 
 
 ODD = {
-    "sparse matrix": (
-        "odd.mat",
-        lambda path: savemat(path, {"x": csc_matrix(np.eye(40, 200))}),
-        "not an array of numb",
-    ),
+    "sparse matrix": ("odd.mat", lambda path: savemat(path, {"x": csc_matrix(np.eye(40, 200))}), "not an array of"),
     "mat 7.3": ("odd.mat", lambda path: path.write_bytes(HDF5), ".mat version 7.3 (HDF5) is not supported"),
     "pipe": ("odd.csv", os.mkfifo, "not a regular file"),
     "no name": (None, None, "no file"),
@@ -134,17 +130,3 @@ def test_scans_are_selected_by_columns_and_session(table):
         index(CONFIG, dataset(table, exclude={"centre": ["A"]}))
     reasons = index(CONFIG, dataset(table, sessions=["1"])).exclude_reason
     assert reasons.dropna().tolist() == ["session '2' is not selected"] * 2
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".csv", ".tsv", ".txt", ".1D", ".mat"])
-def test_every_format_with_a_table_of_labels(table, suffix):
-    for path in sorted(table.parent.glob("*.npy")):
-        series, other = np.load(path), path.with_suffix(suffix)
-        if suffix == ".mat":
-            savemat(other, {"ts": series})
-        elif suffix != ".npy":
-            np.savetxt(other, series, delimiter="," if suffix == ".csv" else "\t")
-    change(table, file=[f"scan{i}{suffix}" for i in range(6)])
-    scans = index(CONFIG, dataset(table))
-    assert scans.exclude_reason.isna().all() and set(scans.n_volumes) == {40}
-    assert scans.scan_id.tolist() == [f"scan{i}" for i in range(6)]

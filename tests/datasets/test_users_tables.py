@@ -40,10 +40,8 @@ def test_codes_of_missing_values_are_no_classes_sites_or_ages(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         scans = listed(bids, site="site", age="age", sex="sex")
     assert set(scans.exclude_reason[:-1]) == {"no value in label column 'diagnosis'"}
-    assert (
-        scans[["site", "age", "sex"]][:-1].isna().all(axis=None)
-        and scans.iloc[-1][["site", "age", "sex"]].notna().all()
-    )
+    facts = scans[["site", "age", "sex"]]
+    assert facts[:-1].isna().all(axis=None) and facts.iloc[-1].notna().all()
     assert all(f"1 × '{code}'" in caplog.text for code in CODES[1:-1]) and "2 × 'NA'" in caplog.text
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
-from bolt.datasets.phantom.dataset import simulate
+from bolt.datasets.phantom import simulate
 from tests.phantoms import TINY
 from tests.snake import half_written, snakemake, write_yaml
 

@@ -16,7 +16,7 @@ import pytest
 from nilearn.glm.contrasts import compute_contrast
 from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
 
-from benchmarks.registration import affine_alone
+from benchmarks.registration import affine_alone, evidence
 from bolt.atlases.image import load_atlas
 from bolt.cohort.quality import failed_cutoffs, gather_quality
 from bolt.config import Config, Dataset, Quality, load_denoise, load_registration, parse
@@ -25,11 +25,11 @@ from bolt.config.study import Study
 from bolt.datasets import COLUMNS
 from bolt.io.files import read_json, read_table, write_status, write_table
 from bolt.preprocess import images, registration
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.functional import workflow as functional
 from bolt.preprocess.functional.confounds import MOTION
 from bolt.preprocess.functional.workflow import functional_names, preprocess_functional
-from bolt.preprocess.quality.compute import coregistration_numbers, normalisation_evidence
+from bolt.preprocess.quality.compute import coregistration_numbers
 from bolt.preprocess.steps import Step
 from bolt.preprocess.templates import stage_template
 from bolt.report.html import all_words
@@ -37,7 +37,7 @@ from bolt.report.pages.quality import write_quality
 from bolt.report.pages.subjects import write_subjects
 from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
-from bolt.truth.table import correlation
+from bolt.truth import correlation
 from tests.shared import shared_data
 
 pytestmark = pytest.mark.slow
@@ -149,9 +149,9 @@ def test_normalisation_is_better_than_affine_alone(real, tmp_path):
     atlas = load_atlas("schaefer400", atlas_dir=shared_data("atlases")).image
     atlas.to_filename(tmp_path / "atlas.nii.gz")
     paths = {port: real.anat / name for port, name in anatomical_names("sub-02_", SPACE).items()}
-    found = normalisation_evidence(paths, real.template, tmp_path / "atlas.nii.gz")
+    found = evidence(paths, real.template, tmp_path / "atlas.nii.gz")
     affine = affine_alone(real.anat, real.template, SPACE, "sub-02_", tmp_path)
-    before = normalisation_evidence(paths | {"forward": affine}, real.template, tmp_path / "atlas.nii.gz")
+    before = evidence(paths | {"forward": affine}, real.template, tmp_path / "atlas.nii.gz")
     gain = pd.Series(found) - pd.Series(before)
     assert gain["gm_in_atlas"] > 0.03, (found, before)
     assert gain["ventricle_dice"] > 0.05, (found, before)

@@ -19,7 +19,7 @@ import pytest
 
 from bolt.config import ROOT, load_config, load_dataset
 from bolt.config.layout import Layout
-from bolt.datasets.phantom.dataset import simulate
+from bolt.datasets.phantom import simulate
 from bolt.io.files import read_table
 from tests.phantoms import TINY
 from tests.slurm.one_node import job, one_node, why_not

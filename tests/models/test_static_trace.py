@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from bolt.config import load_dataset, load_model
-from bolt.datasets.phantom.dataset import simulate_series
+from bolt.datasets.phantom import simulate_series
 from bolt.io.files import read_table
 from bolt.models.registry import has_epochs, inputs_of
 from bolt.training.outputs import Training

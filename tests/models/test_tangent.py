@@ -7,7 +7,7 @@ from nilearn.connectome import ConnectivityMeasure
 
 from bolt.models.registry import create_model
 from bolt.models.tangent import SHRINKAGES, _Given
-from bolt.series.connectivity import connectivity
+from bolt.series.cache import connectivity
 
 N_ROIS = 6
 

@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from bolt.config import load_registration
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+from bolt.preprocess.anatomical import preprocess_anatomical
 from bolt.preprocess.functional.workflow import preprocess_functional
 
 SPACE = "MNI152NLin2009aSym"

@@ -12,7 +12,7 @@ import nibabel as nib
 import numpy as np
 
 from bolt.config import load_registration
-from bolt.preprocess.anatomical.workflow import init_anatomical_wf
+from bolt.preprocess.anatomical import init_anatomical_wf
 from bolt.preprocess.functional import workflow as functional
 from bolt.preprocess.functional.workflow import init_functional_wf
 from bolt.preprocess.steps import run
@@ -38,17 +38,15 @@ def roi_series(folder: Path, work: Path) -> np.ndarray:
     work.mkdir(parents=True)
     nib.save(image.slicer[..., :VOLUMES], bold)
     template = folder / "template"
-    anatomical = init_anatomical_wf(SETTINGS)
-    given = {"t1w": folder / "sub-01_T1w.nii.gz", "template": template / "T1w.nii.gz"}
+    given = {"raw": folder / "sub-01_T1w.nii.gz", "template": template / "T1w.nii.gz"}
     given["template_mask"] = template / "brain_mask.nii.gz"
-    anatomical.get_node("inputnode").inputs.trait_set(**{port: str(path) for port, path in given.items()})
-    made = run(anatomical, work / "anat", where=folder)
+    given = {port: str(path) for port, path in given.items()}
+    made = run(init_anatomical_wf(SETTINGS), work / "anat", folder, **given)
     ports = {"mask": "t1w_mask", "forward": "t1w_to_space"}
     given = {ports.get(port, port): path for port, path in made.items()}
     given |= {"bold": str(bold), "template": str(template / "T1w.nii.gz")}
-    workflow = init_functional_wf(SETTINGS, 4.0, 2.0)
-    workflow.get_node("inputnode").inputs.trait_set(**{port: given[port] for port in functional.INPUTS})
-    made = run(workflow, work / "func", where=bold)
+    given = {port: given[port] for port in functional.INPUTS}
+    made = run(init_functional_wf(SETTINGS, 4.0, 2.0), work / "func", bold, **given)
     return block_means(nib.load(made["bold"]), nib.load(template / "brain_mask.nii.gz"))
 
 

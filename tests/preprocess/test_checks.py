@@ -17,9 +17,8 @@ from bolt.io.files import read_json
 from bolt.io.volumes import check_bold
 from bolt.jobs.outcome import Outcome
 from bolt.preprocess import images
-from bolt.preprocess.anatomical.workflow import anatomical_names, preprocess_anatomical
+from bolt.preprocess.anatomical import anatomical_names, preprocess_anatomical
 from bolt.preprocess.checks import check_t1w, check_together, check_voxels
-from bolt.preprocess.registration import agreement, coregister, epi_mask
 from tests.bad_inputs import PREPROCESSING_CASES, Case
 
 Result = tuple[str, str]
@@ -258,50 +257,34 @@ def _(folder):
 
 EMPTY_AFFINE = {"srow_x": [0] * 4, "srow_y": [0] * 4, "srow_z": [0] * 4}
 SHEARED, FAR = (changed(AFFINE.copy(), where, value) for where, value in (((0, 1), 1), ((2, 3), 250)))
-MAKERS |= {
-    "all-zero affine": lambda folder: outcome_of(
-        folder, patched(with_forms(t1w(folder), AFFINE, None), **EMPTY_AFFINE)
+IMAGES = {
+    "all-zero affine": lambda folder: patched(with_forms(t1w(folder), AFFINE, None), **EMPTY_AFFINE),
+    "affine with shear": lambda folder: with_forms(t1w(folder), SHEARED, None),
+    "all-zero slices": lambda folder: bold(folder, changed(still(), np.index_exp[:, :, 11, 3:5])),
+    "empty volume": lambda folder: bold(folder, changed(still(), np.index_exp[..., 3])),
+    "NaN in a T1w": lambda folder: t1w(folder, changed(ball(), (3, 3, 3), np.nan)),
+    "NaN in a scan": lambda folder: bold(folder, changed(still(), (3, 3, 3, 3), np.nan)),
+    "truncated compressed T1w": lambda folder: cut(t1w(folder)),
+    "truncated compressed scan": lambda folder: cut(bold(folder)),
+    "neither sform nor qform": lambda folder: with_forms(t1w(folder), None, None),
+    "qform that is not a rotation": lambda folder: patched(t1w(folder), quatern_b=2.0),
+    "qform that is not a rotation, without an sform": lambda folder: patched(
+        with_forms(t1w(folder), None, AFFINE), quatern_b=2.0
     ),
-    "affine with shear": lambda folder: outcome_of(folder, with_forms(t1w(folder), SHEARED, None)),
+    "voxel sizes in metres": lambda folder: t1w(folder, affine=np.diag([0.004, 0.004, 0.004, 1])),
+    "tiny matrix (T1w)": lambda folder: t1w(folder, ball((16, 16, 16)), np.diag([12.0, 12, 12, 1])),
+    "few slices (BOLD)": lambda folder: bold(folder, np.stack([ball((30, 30, 4))] * 6, axis=-1)),
+    "thick slices": lambda folder: t1w(folder, ball((60, 60, 24)), np.diag([1.5, 1.5, 6, 1])),
+    "scan with two volumes": lambda folder: bold(folder, n=2),
+    "T1w with several volumes": lambda folder: t1w(folder, np.stack([ball()] * 3, axis=-1)),
+}
+MAKERS |= {name: lambda folder, make=make: outcome_of(folder, make(folder)) for name, make in IMAGES.items()}
+MAKERS |= {
     "BOLD and T1w whose fields of view do not overlap": lambda folder: worked(
         folder, lambda: check_together(bold(folder, affine=FAR), t1w(folder))
     ),
-    "all-zero slices": lambda folder: outcome_of(folder, bold(folder, changed(still(), np.index_exp[:, :, 11, 3:5]))),
-    "empty volume": lambda folder: outcome_of(folder, bold(folder, changed(still(), np.index_exp[..., 3]))),
-    "NaN in a T1w": lambda folder: outcome_of(folder, t1w(folder, changed(ball(), (3, 3, 3), np.nan))),
-    "NaN in a scan": lambda folder: outcome_of(folder, bold(folder, changed(still(), (3, 3, 3, 3), np.nan))),
-    "truncated compressed T1w": lambda folder: outcome_of(folder, cut(t1w(folder))),
-    "truncated compressed scan": lambda folder: outcome_of(folder, cut(bold(folder))),
-    "neither sform nor qform": lambda folder: outcome_of(folder, with_forms(t1w(folder), None, None)),
-    "qform that is not a rotation": lambda folder: outcome_of(folder, patched(t1w(folder), quatern_b=2.0)),
-    "qform that is not a rotation, without an sform": lambda folder: outcome_of(
-        folder, patched(with_forms(t1w(folder), None, AFFINE), quatern_b=2.0)
-    ),
-    "voxel sizes in metres": lambda folder: outcome_of(folder, t1w(folder, affine=np.diag([0.004, 0.004, 0.004, 1]))),
-    "tiny matrix (T1w)": lambda folder: outcome_of(folder, t1w(folder, ball((16, 16, 16)), np.diag([12.0, 12, 12, 1]))),
-    "few slices (BOLD)": lambda folder: outcome_of(folder, bold(folder, np.stack([ball((30, 30, 4))] * 6, axis=-1))),
-    "thick slices": lambda folder: outcome_of(folder, t1w(folder, ball((60, 60, 24)), np.diag([1.5, 1.5, 6, 1]))),
-    "scan with two volumes": lambda folder: outcome_of(folder, bold(folder, n=2)),
-    "T1w with several volumes": lambda folder: outcome_of(folder, t1w(folder, np.stack([ball()] * 3, axis=-1))),
     "RepetitionTime in milliseconds": lambda folder: outcome_of(folder, bold(folder), tr=2000),
     "header TR without a unit, with an impossible value": lambda folder: outcome_of(
         folder, bold(folder, tr=2000, unit="unknown"), tr=None
     ),
 }
-
-
-@pytest.mark.slow
-def test_fields_that_do_not_overlap_are_brought_together(head):
-    """As the warning of `check_together` announces."""
-    reference = nib.load(head.bold).dataobj[..., 0]
-    affine, t1w_image = nib.load(head.bold).affine, images.read(head.t1w)
-    far = affine.copy()
-    far[2, 3] += 300
-    settings = load_registration("testing")
-    volume, mask = images.to_ants(reference, far), images.to_ants(epi_mask(reference, far), far)
-    brain = images.read(head.template / "brain_mask.nii.gz")
-    matrix = coregister(volume, mask, t1w_image, brain, settings)
-    points = np.array([[50, 0, 0], [-50, 0, 0], [0, 60, 0], [0, -60, 0], [0, 0, 50]], dtype=float)
-    error = images.apply(matrix, points) - images.apply(head.pose, points) - [0, 0, 300]
-    assert np.linalg.norm(error, axis=1).mean() < 1.5
-    assert agreement(volume, mask, t1w_image, brain, matrix)[0] > 0.9

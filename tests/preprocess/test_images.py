@@ -20,11 +20,6 @@ from bolt.preprocess import images
 OBLIQUE = images.rigid_matrix(np.array([5.0, -7, 3, 0.2, -0.1, 0.3]), np.zeros(3)) @ np.diag([2.0, 3, 4, 1])
 
 
-def test_an_oblique_affine_survives_the_way_to_ants_and_back():
-    image = images.to_ants(np.zeros((5, 6, 7)), OBLIQUE)
-    np.testing.assert_allclose(images.affine_of(image), OBLIQUE, atol=1e-6)
-
-
 def test_a_sheared_affine_is_refused():
     sheared = np.eye(4)
     sheared[0, 1] = 0.3

@@ -14,10 +14,9 @@ from bolt.config import Config, load_denoise
 from bolt.config.layout import Layout, anatomical_names
 from bolt.io.errors import BoltWarning
 from bolt.io.files import read_json, read_table
-from bolt.io.volumes import BoldInfo
 from bolt.preprocess.functional.workflow import functional_names
 from bolt.report.pages.cohort import SPACE_COLUMNS, spaces_section
-from bolt.series.native_space import Transforms, _followed, parcellate_native
+from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
 from tests.preprocess.conftest import SCAN, SPACE, VOLUMES, run_functional
 
@@ -65,21 +64,6 @@ def native_series(head, anat, native, atlas) -> Parcellated:
 def template_series(func, atlas) -> Parcellated:
     made = {port: func / name for port, name in functional_names(SCAN, SPACE).items()}
     return parcellate(made["bold"], [atlas], mask=made["mask"], confounds=made["confounds"], **KEYS)["octants"]
-
-
-def test_voxels_follow_a_head_that_moves_by_whole_voxels():
-    """Voxels do not change while the head moves by less than half a voxel."""
-    rng = np.random.default_rng(0)
-    first, affine = rng.normal(size=(12, 12, 12)).astype(np.float32), np.diag([3.0, 3, 3, 1])
-    steps = [(0.0, 0.0, 0.0), (6.0, 0.0, -3.0), (1.4, -1.4, 1.4)]
-    volumes = [first, np.roll(first, (2, 0, -1), (0, 1, 2)), first]
-    motion = np.tile(np.eye(4), (3, 1, 1))
-    motion[:, :3, 3] = steps
-    info = BoldInfo(first.shape, affine, (3.0, 3.0, 3.0), 3, 2.0, 2.0)
-    voxels = np.ravel_multi_index(tuple(np.indices((4, 4, 4)).reshape(3, -1) + 4), first.shape, order="F")
-    followed = list(_followed(iter(volumes), voxels, motion, info))
-    for values in followed:
-        np.testing.assert_array_equal(values, first.ravel(order="F")[voxels])
 
 
 @pytest.mark.slow

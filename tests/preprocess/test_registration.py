@@ -46,7 +46,7 @@ def distance(matrix, other, points):
 
 
 def test_coregistration_recovers_from_a_wrong_header(head):
-    """A BOLD whose header is off by five centimetres is aligned by the centres of mass."""
+    """A BOLD whose header is off by five centimetres is aligned by the centres of mass, as `check_together` says."""
     t1w, mask = brain_of(head)
     wrong = images.rigid_matrix(np.array([30.0, 25, -30, 0, 0, 0.05]), np.zeros(3))
     parts = (130 - t1w.numpy()) * mask.numpy(), mask.numpy()

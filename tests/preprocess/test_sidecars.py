@@ -17,7 +17,7 @@ import pytest
 from bolt.config import load_registration
 from bolt.config.layout import prefix_of
 from bolt.io.files import write_json, write_status
-from bolt.preprocess.anatomical.workflow import anatomical_names, init_anatomical_wf
+from bolt.preprocess.anatomical import anatomical_names, init_anatomical_wf
 from bolt.preprocess.functional.confounds import write_motion
 from bolt.preprocess.functional.workflow import functional_names, init_functional_wf
 from bolt.preprocess.sidecars import describe_dataset, sidecar_of, write_bidsignore, write_sidecars

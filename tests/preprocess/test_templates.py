@@ -32,12 +32,6 @@ def home(tmp_path):
     return tmp_path / "templateflow"
 
 
-def test_whole_head_and_mask_are_taken(home, tmp_path):
-    templates.stage_template(SPACE, 2.0, tmp_path / "out", home)
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["T1w.nii.gz", "brain_mask.nii.gz"]
-    assert nib.load(tmp_path / "out" / "T1w.nii.gz").get_fdata().max() == 5  # not the skull-stripped one
-
-
 def test_a_missing_file_says_how_to_fill_the_home(home, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=SPACE):
         templates.stage_template("MNI305x", 2.0, tmp_path / "out", home)
@@ -88,8 +82,10 @@ def test_a_filled_home_needs_no_network(space, tmp_path, monkeypatch):
 def test_the_other_mni_template_is_taken_with_its_grey_matter(home, tmp_path):
     """MNI152NLin2009cAsym has grey-matter probabilities at both resolutions in TemplateFlow."""
     for resolution in (1, 2):
-        for part in ("T1w", "desc-brain_T1w", "desc-brain_mask", "label-GM_probseg", "label-WM_probseg"):
+        for part in ("T1w", "desc-brain_mask", "label-GM_probseg"):
             stage_part(home / "tpl-MNI152NLin2009cAsym", part, resolution, resolution)
+        for part in ("desc-brain_T1w", "label-WM_probseg"):  # not the skull-stripped head, nor another tissue
+            stage_part(home / "tpl-MNI152NLin2009cAsym", part, 9, resolution)
     templates.stage_template("MNI152NLin2009cAsym", 2.0, tmp_path / "out", home)
     made = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert made == ["T1w.nii.gz", "brain_mask.nii.gz", "gm.nii.gz"]

@@ -17,21 +17,8 @@ from bolt.io.cifti import read_ptseries_tr
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
 from bolt.io.series_files import read_series
-from tests.fake_cifti import (
-    AFFINE,
-    NAMES,
-    N,
-    T,
-    brain,
-    columns_of,
-    expected_means,
-    greyordinates,
-    label_of,
-    ptseries,
-    save,
-    save_labels,
-    seconds,
-)  # fmt: skip
+from tests import fake_cifti as fake
+from tests.fake_cifti import NAMES, brain, expected_means, greyordinates, ptseries, save, seconds
 
 
 # ---- parcellated series ------------------------------------------------------------------------
@@ -61,7 +48,7 @@ def with_three_columns(content):
     [
         (lambda content: b"junk", "not a readable CIFTI file"),
         (with_three_columns, "its header describes (20, 4) numbers, but it has (20, 3)"),
-        (lambda content: nib.Nifti1Image(np.ones((2, 2, 2)), AFFINE).to_bytes(), "not a CIFTI-2 file"),
+        (lambda content: nib.Nifti1Image(np.ones((2, 2, 2)), fake.AFFINE).to_bytes(), "not a CIFTI-2 file"),
         (lambda content: content[:-200], "a.ptseries.nii"),
         (None, "axes are Series × BrainModel, not Series × Parc"),
     ],
@@ -79,7 +66,7 @@ def test_what_is_no_parcellated_series_is_refused(tmp_path, change, message):
 
 def labels(folder, names=NAMES):
     """An atlas with these ROIs."""
-    dlabel = save_labels(folder / "atlas-toy_den-91k_dseg.dlabel.nii", brain(), names)
+    dlabel = fake.save_labels(folder / "atlas-toy_den-91k_dseg.dlabel.nii", brain(), names)
     assert main(["describe-atlas", str(dlabel), "--out", str(folder / "toy")]) == 0
     return Config(dataset="mine", atlases=[str(folder / "toy")])
 
@@ -107,7 +94,7 @@ def parcellate(folder, axis, data, *options, image="sub-01_task-rest_space-fsLR_
     save(folder / image, data, seconds(), axis)
     atlas = folder / "atlas-toy_den-91k_dseg.dlabel.nii"
     if not atlas.exists():
-        save_labels(atlas, brain())
+        fake.save_labels(atlas, brain())
     out = folder / "series.npy"
     arguments = [str(folder / image), "--atlas", str(atlas), "--out", str(out), "--no-standardize", *options]
     return main(["parcellate", *arguments]), out
@@ -117,12 +104,12 @@ def parcellate(folder, axis, data, *options, image="sub-01_task-rest_space-fsLR_
     "axis",
     [
         pytest.param(brain(), id="as the atlas"),
-        pytest.param(brain([*range(5), *range(9, N)], range(3, N)), id="without the medial wall"),
-        pytest.param(brain(range(N - 1, -1, -1), voxels=((1, 0, 0), (0, 0, 0), (0, 0, 1))), id="in another order"),
+        pytest.param(brain([*range(5), *range(9, fake.N)], range(3, fake.N)), id="without the medial wall"),
+        pytest.param(brain(range(fake.N - 1, -1, -1), voxels=((1, 0, 0), (0, 0, 0), (0, 0, 1))), id="in another order"),
     ],
 )
 def test_greyordinates_are_matched_by_vertex_and_voxel(tmp_path, axis):
-    columns = columns_of(axis)
+    columns = fake.columns_of(axis)
     status, out = parcellate(tmp_path, axis, greyordinates()[:, columns])
     assert status == 0
     np.testing.assert_allclose(np.load(out), expected_means(columns), rtol=1e-4, atol=1e-6)
@@ -136,7 +123,7 @@ def test_greyordinates_are_matched_by_vertex_and_voxel(tmp_path, axis):
 
 def test_what_the_scan_lacks_is_not_covered(tmp_path):
     data = greyordinates()
-    values = label_of(brain())
+    values = fake.label_of(brain())
     data[:, values == 5] = 0  # not acquired
     data[:3, np.flatnonzero(values == 2)[:4]] = np.nan
     status, out = parcellate(tmp_path, brain(), data)
@@ -153,11 +140,11 @@ def test_what_the_scan_lacks_is_not_covered(tmp_path):
     [
         (brain(shape=(5, 5, 5)), "on different grids"),
         (brain(affine=np.diag([3, 3, 3, 1.0])), "on different grids"),
-        (BrainModelAxis.from_surface(range(N), N, "CIFTI_STRUCTURE_CEREBELLUM"), "no structure in common"),
+        (BrainModelAxis.from_surface(range(fake.N), fake.N, "CIFTI_STRUCTURE_CEREBELLUM"), "no structure in common"),
     ],
 )
 def test_other_brain_models_are_refused(tmp_path, capsys, axis, message):
-    status, out = parcellate(tmp_path, axis, np.random.default_rng(0).standard_normal((T, len(axis))))
+    status, out = parcellate(tmp_path, axis, np.random.default_rng(0).standard_normal((fake.T, len(axis))))
     assert status == 2 and message in capsys.readouterr().err and not out.exists()
 
 
@@ -169,7 +156,7 @@ def test_several_maps_unnamed_labels_and_other_files_are_refused(tmp_path, capsy
         (LabelAxis(["one"], [table]), "label 5 has no name"),
         (ScalarAxis(["one"]), "axes are Scalar × BrainModel"),
     ):
-        save(atlas, np.stack([label_of(axis)] * len(maps)), maps, axis)
+        save(atlas, np.stack([fake.label_of(axis)] * len(maps)), maps, axis)
         assert parcellate(tmp_path, axis, greyordinates())[0] == 2 and message in capsys.readouterr().err
     scan = str(next(tmp_path.glob("*.dtseries.nii")))
     for time, said in ((seconds(unit="HERTZ"), "series axis is in hertz"), (seconds(720), "looks like milliseconds")):
@@ -187,7 +174,7 @@ def test_confounds_are_regressed_out_and_a_folder_of_results_is_a_dataset(tmp_pa
     """From fMRIPrep's dense series to a scan table, with the atlas that the labels describe."""
     config, out = labels(tmp_path), tmp_path / "series"
     out.mkdir()
-    pd.DataFrame({"csf": np.arange(T) % 5}).to_csv(tmp_path / "confounds.tsv", sep="\t", index=False)
+    pd.DataFrame({"csf": np.arange(fake.T) % 5}).to_csv(tmp_path / "confounds.tsv", sep="\t", index=False)
     for i in range(2):
         scan = tmp_path / f"sub-0{i}_task-rest_space-fsLR_den-91k_bold.dtseries.nii"
         save(scan, greyordinates(i), seconds(), brain())
@@ -195,7 +182,7 @@ def test_confounds_are_regressed_out_and_a_folder_of_results_is_a_dataset(tmp_pa
         options = ["--atlas", atlas, "--out", f"{out}/", "--confounds", str(tmp_path / "confounds.tsv")]
         assert main(["parcellate", str(scan), *options]) == 0
     series = read_series(out / "sub-00_task-rest_space-fsLR_den-91k_bold_atlas-toy_timeseries.npy")
-    assert np.abs(series.T @ (np.arange(T) % 5 - 2)).max() < 1e-3
+    assert np.abs(series.T @ (np.arange(fake.T) % 5 - 2)).max() < 1e-3
     dataset = Dataset(name="mine", source="bids_series", path=out, label=None)
     scans = index(config, dataset)
     assert scans.scan_id.tolist() == ["sub-00_task-rest", "sub-01_task-rest"] and scans.exclude_reason.isna().all()

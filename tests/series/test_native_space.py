@@ -95,8 +95,8 @@ def test_voxels_without_a_brain_do_not_count(known: Transforms) -> None:
 
 
 def test_a_head_that_moves_is_followed(known: Transforms) -> None:
-    """By one voxel (x) in the last three volumes."""
-    matrices = np.stack([translation(SIZE if t >= 3 else 0, 0, 0) for t in range(T)])
+    """By one voxel (x) in the last three volumes, and by less than half a voxel besides, which changes no voxel."""
+    matrices = np.stack([translation(SIZE * (t >= 3) + 1.4 * (t % 3 - 1), 1.4, -1.4) for t in range(T)])
     write_motion(matrices, np.zeros(3), known.motion)
     found, _, _ = series(known)
     expected = [DATA[4 + (t >= 3) : 6 + (t >= 3), 3:5, 2:4, t].mean() for t in range(T)]

@@ -14,7 +14,7 @@ from sklearn.model_selection import GroupKFold, KFold
 
 import bolt
 from bolt.config import Folds, Simulate
-from bolt.datasets.phantom.dataset import simulate_series
+from bolt.datasets.phantom import simulate_series
 from bolt.evaluate.metrics import write_metrics
 from bolt.explain.relevance import relevance
 from bolt.folds.splits import make_folds

@@ -28,8 +28,7 @@ from bolt.evaluate.metrics import pooled
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
 from bolt.models.parts.calibration import fit_temperature, with_temperature
-from bolt.series.cache import SeriesCache
-from bolt.series.connectivity import connectivity
+from bolt.series.cache import SeriesCache, connectivity
 from bolt.share.cohort import distance, flags, percentile, predict_floor, refusal, series_facts, summarise_cohort
 from bolt.share.models import Pack, on_crops, pack, read_pack
 from bolt.share.predict import read_new_scans, read_results, require_same

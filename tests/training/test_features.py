@@ -13,8 +13,7 @@ from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_table
 from bolt.models.svm import SVM
-from bolt.series.cache import SeriesCache
-from bolt.series.connectivity import connectivity, connectivity_of
+from bolt.series.cache import SeriesCache, connectivity, connectivity_of
 from bolt.training.features import load_trained, permuted_aucs, train_features
 from bolt.training.runner import Training
 from tests.caches import pack, reseal, split

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bolt import truth
 from bolt.config import ROOT, Config, Model, Range, load_dataset
 from bolt.config.layout import ORACLE, Layout
 from bolt.explain.regions import ROI_COLUMNS
 from bolt.explain.weights import read_importance, write_importance
 from bolt.io.files import write_json, write_status, write_table
 from bolt.preprocess import images
-from bolt.truth import table as truth
 
 LENGTH, SCANS, FOLDS = 60, 12, 3
 MODEL = Model(name="tiny", model="bolt")
@@ -27,16 +27,16 @@ def layout(tmp_path):
 
 
 def test_nobody_else_knows_where_the_truth_lies():
-    """The simulator writes it, the layout names it, `bolt/truth/table.py` reads it."""
-    allowed = {"bolt/datasets/phantom/dataset.py", "bolt/config/layout.py", "bolt/truth/table.py"}
-    mentions = re.compile(r"derivatives/truth|layout\.truth\(|TRUTH\b|bolt\.truth\.table import|bolt\.truth import")
+    """The simulator writes it, the layout names it, `bolt/truth/__init__.py` reads it."""
+    allowed = {"bolt/datasets/phantom/__init__.py", "bolt/config/layout.py", "bolt/truth/__init__.py"}
+    mentions = re.compile(r"derivatives/truth|layout\.truth\(|TRUTH\b|bolt\.truth import")
     found = {
         str(path.relative_to(ROOT)): lines
         for path in sorted((ROOT / "bolt").rglob("*.py"))
         if (lines := [line for line in path.read_text().splitlines() if mentions.search(line)])
     }
     lines = found.pop("bolt/workflow/stages/series.py") + found.pop("bolt/workflow/stages/report.py")
-    imports = [line for line in lines if "from bolt.truth.table import" in line]
+    imports = [line for line in lines if "from bolt.truth import" in line]
     (hashed,) = (line for line in lines if line not in imports)  # what the oracle's cache was made of
     assert len(imports) == 2 and "layout.truth(" in hashed
     (simulated,) = found.pop("bolt/workflow/stages/dataset.py")  # the simulator notes there what made it
@@ -80,12 +80,6 @@ def test_true_landmarks_are_rows_of_the_series(layout):
     rows = truth._landmark_rows({"a": marks, "b": marks}, layout, "x")
     assert rows.volume[rows.scan_id == "a"].tolist() == [1, 2]
     assert rows.volume[rows.scan_id == "b"].tolist() == [2, 4, 5, 6]
-
-
-def test_matrices_are_read_row_by_row():
-    table = pd.DataFrame([dict.fromkeys([f"m{r}{c}" for r in range(3) for c in range(4)], 0.0) | {"m03": 5.0}])
-    matrix = truth._matrices(table)[0]
-    assert matrix[0, 3] == 5.0 and matrix[3].tolist() == [0, 0, 0, 1]
 
 
 def planted_run(layout: Layout, *, told: bool) -> dict[str, np.ndarray]:

@@ -52,7 +52,7 @@ def finished(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_of_a_crash_runs_as_it_is_written(finished, monkeypatch):
     layout, fold, names = finished
-    for place in ("anatomical.workflow.preprocess_anatomical", "functional.workflow.preprocess_functional"):
+    for place in ("anatomical.preprocess_anatomical", "functional.workflow.preprocess_functional"):
         monkeypatch.setattr(f"bolt.preprocess.{place}", crash)
     for place in ("series.parcellate.parcellate", "series.cache.SeriesCache", "workflow.stages.training._train"):
         monkeypatch.setattr(f"bolt.{place}", crash)

@@ -151,10 +151,8 @@ def head_template(resolution: float) -> dict[str, nib.Nifti1Image]:
         The resolution is not whole; nilearn offers no other.
     """
     if resolution < 1 or resolution != round(resolution):
-        raise ConfigError(
-            f"the phantom's template needs a resolution in whole millimetres, not {resolution}",
-            hint="Set 'resolution' to 2 or 4",
-        )
+        what = f"the phantom's template needs a resolution in whole millimetres, not {resolution}"
+        raise ConfigError(what, hint="Set 'resolution' to 2 or 4")
     step = round(resolution)
     maps, affine = icbm152(step)
     inside = maps["mask"] > 0

@@ -23,7 +23,7 @@ class FeatureModel(ABC):
     Attributes
     ----------
     inputs : str
-        What it reads: ``connectivity`` (vectors of `bolt.series.connectivity.connectivity`), ``covariates`` (encoded
+        What it reads: ``connectivity`` (vectors of `bolt.series.cache.connectivity`), ``covariates`` (encoded
         by `bolt.cohort.covariates.Covariates`; at least one if the class has a keyword `n_covariates`),
         ``predictions`` (probabilities of other models), ``features`` (vectors of a file) or ``probabilities`` (of a
         file, for test scans; NaN for others).

@@ -24,7 +24,7 @@ from bolt.io.streams import iter_volumes
 from bolt.io.volumes import check_image
 from bolt.preprocess import images
 from bolt.preprocess.functional.confounds import root_mean_square_displacement
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 from bolt.preprocess.quality.measures import HEAD_RADIUS
 from bolt.preprocess.registration import agreement, align, bias_correct, clip_intensity, resample_t1w
 
@@ -64,7 +64,7 @@ class Boundary(NamedTuple):
     """In the cortex."""
 
 
-def cortical_boundary(white: ants.ANTsImage, grey: ants.ANTsImage, excluded: ants.ANTsImage | None = None) -> Boundary:
+def cortical_boundary(white: Image, grey: Image, excluded: Image | None = None) -> Boundary:
     """Find the boundary between white matter and cortex, where the smoothed probability of white matter is one half.
 
     Parameters
@@ -120,11 +120,7 @@ def _with_slope(values: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def fit_boundary(
-    bold: ants.ANTsImage,
-    bold_mask: ants.ANTsImage,
-    t1w_mask: ants.ANTsImage,
-    boundary: Boundary,
-    matrix: np.ndarray,
+    bold: Image, bold_mask: Image, t1w_mask: Image, boundary: Boundary, matrix: np.ndarray
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Move the boundary, rigidly, to where the BOLD reference is brighter outside and darker inside.
 
@@ -221,12 +217,7 @@ def boundary_cost(
 
 
 def refine(
-    bold: ants.ANTsImage,
-    bold_mask: ants.ANTsImage,
-    t1w: ants.ANTsImage,
-    t1w_mask: ants.ANTsImage,
-    boundary: Boundary,
-    start: np.ndarray,
+    bold: Image, bold_mask: Image, t1w: Image, t1w_mask: Image, boundary: Boundary, start: np.ndarray
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Improve a coregistration by the boundary, unless that fit is not to be trusted or the images agree less after it.
 
@@ -264,9 +255,7 @@ def refine(
     return found, {**numbers, "coregistration_mask_dice": dice, "coregistration_nmi": nmi}
 
 
-def align_sbref(
-    path: str | Path, reference: ants.ANTsImage, mask: ants.ANTsImage, settings: Registration
-) -> tuple[ants.ANTsImage, float]:
+def align_sbref(path: str | Path, reference: Image, mask: Image, settings: Registration) -> tuple[Image, float]:
     """Bring an SBRef to the place of a scan's reference, rigidly, by mutual information.
 
     Parameters

@@ -13,6 +13,7 @@ head's position in each volume then moves these points rigidly, and the volume i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,8 @@ from scipy import ndimage
 
 from bolt.config import Registration
 from bolt.io.streams import in_threads
-from bolt.preprocess import images, registration
-from bolt.preprocess.images import ants
+from bolt.preprocess import images
+from bolt.preprocess.images import Image, ants
 from bolt.preprocess.registration import epi_mask
 
 SMOOTHING = 2.0
@@ -165,7 +166,7 @@ class Target:
     from_t1w: list[str]
     code: int
 
-    def resample_t1w(self, image: ants.ANTsImage) -> np.ndarray:
+    def resample_t1w(self, image: Image) -> np.ndarray:
         """Resample an image in T1w space onto the grid, (X, Y, Z)."""
         empty = images.to_ants(np.zeros(self.shape), self.affine)
         return np.asarray(ants.apply_transforms(empty, image, self.from_t1w, interpolator="linear").numpy())
@@ -257,10 +258,10 @@ def resample(
         coefficients = ndimage.spline_filter(volume, order=3, output=np.float32, mode="mirror")
         return ndimage.map_coordinates(coefficients, voxels, np.float32, order=3, mode="mirror", prefilter=False)
 
-    yield from in_threads(values, zip(volumes, motion, strict=True), registration.threads())
+    threads = int(os.environ.get("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "1"))  # the job's, as ANTs reads them
+    yield from in_threads(values, zip(volumes, motion, strict=True), threads)
 
 
 def output_area(brain: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Dilate an (X, Y, Z) bool brain mask by `MARGIN` mm."""
-    sizes = np.linalg.norm(affine[:3, :3], axis=0)
-    return ndimage.distance_transform_edt(~brain, sampling=sizes) <= MARGIN
+    return ndimage.distance_transform_edt(~brain, sampling=np.linalg.norm(affine[:3, :3], axis=0)) <= MARGIN

@@ -123,11 +123,8 @@ def read_slice_times(bold: str | Path, shape: tuple[int, int, int], tr: float) -
     if not (np.isfinite(times).all() and times.min() >= 0):
         raise DataError("SliceTiming has negative or missing times", where=bold, hint=hint)
     if times.max() > tr:
-        raise DataError(
-            f"SliceTiming reaches {times.max():g}, beyond the repetition time of {tr:g} s (is it in milliseconds?)",
-            where=bold,
-            hint=hint,
-        )
+        what = f"SliceTiming reaches {times.max():g}, beyond the repetition time of {tr:g} s (is it in milliseconds?)"
+        raise DataError(what, where=bold, hint=hint)
     if np.ptp(times) == 0:
         return None
     return SliceTimes(times[::-1] if direction.endswith("-") else times, axis)

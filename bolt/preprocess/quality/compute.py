@@ -11,7 +11,6 @@ as its mirror image after affine registration, and 1.05 times after SyN.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from bolt.config import Registration
 from bolt.io.files import read_table
 from bolt.io.streams import iter_volumes
 from bolt.preprocess import images, registration, tissues
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 from bolt.preprocess.quality.measures import motion_numbers
 from bolt.preprocess.registration import MIN_VOXELS, dice, normalised_mutual_information, warp
 
@@ -92,6 +91,8 @@ def functional_numbers(
     brain = warp(mask, images.read(template / "brain_mask.nii.gz"), []).numpy() > 0.5
     reference, native_brain = images.load(paths["native_reference"])[0], images.load(paths["native_mask"])[0] > 0
     ghost = ghost_ratio(reference, native_brain)
+    ports = ("native_corrected", "native_mask", "t1w", "t1w_mask")
+    bold, bold_mask, t1w, t1w_mask = (images.read(paths[port]) for port in ports)
     return {
         "n_volumes": len(table),
         **motion_numbers(table),
@@ -99,34 +100,24 @@ def functional_numbers(
         **({} if ghost is None else {"ghost_ratio": ghost}),
         "median_tsnr": float(np.median(images.read(paths["tsnr"]).numpy()[inside])),
         **coregistration,
-        **coregistration_numbers(
-            images.read(paths["native_corrected"]),
-            images.read(paths["native_mask"]),
-            images.read(paths["t1w"]),
-            images.read(paths["t1w_mask"]),
-            images.read_matrix(paths["bold_to_t1w"]),
-            settings,
-        ),
+        **coregistration_numbers(bold, bold_mask, t1w, t1w_mask, images.read_matrix(paths["bold_to_t1w"]), settings),
         "template_brain_covered": float((inside & brain).sum() / brain.sum()),
     }
 
 
-def normalisation_evidence(paths: Mapping[str, Path], template: Path, atlas: Path | None = None) -> dict[str, float]:
+def normalisation_evidence(paths: Mapping[str, Path], template: Path) -> dict[str, float]:
     """Measure how well a subject's tissues match the template's.
 
     Parameters
     ----------
     paths : mapping
-        t1w, gm, csf, forward: see `bolt.config.derivatives.anatomical_names`.
+        t1w, csf, forward: see `bolt.config.derivatives.anatomical_names`.
     template : path
         Template folder.
-    atlas : path, optional
-        Cortical label image (0 is background) in template space, such as Schaefer's.
 
     Returns
     -------
     dict
-        ``gm_in_atlas``: share of the subject's grey matter within the atlas's labels (only with an atlas);
         ``ventricle_dice``: overlap of the ventricles (those written by `stage_ventricles`, or else found now);
         ``template_correlation``: of intensities within the template's brain.
     """
@@ -135,18 +126,12 @@ def normalisation_evidence(paths: Mapping[str, Path], template: Path, atlas: Pat
     head = images.read(template / "T1w.nii.gz")
     transforms = [paths["forward"]]
     t1w = warp(brain, images.read(paths["t1w"]), transforms).numpy()
-    numbers = {}
-    if atlas is not None:
-        regions = images.read(atlas)
-        grey = warp(regions, images.read(paths["gm"]), transforms).numpy()
-        numbers["gm_in_atlas"] = float(grey[regions.numpy() > 0].sum() / grey.sum())
     fluid = warp(brain, images.read(paths["csf"]), transforms).numpy() > 0.5
     staged = template / VENTRICLES
     known = images.read(staged).numpy() > 0.5 if staged.is_file() else ventricles(head, brain)
     near = ndimage.distance_transform_edt(~known, sampling=brain.spacing) <= NEAR
-    numbers["ventricle_dice"] = dice(ndimage.binary_opening(fluid & near), known)
-    numbers["template_correlation"] = float(np.corrcoef(t1w[inside], head.numpy()[inside])[0, 1])
-    return numbers
+    correlation = float(np.corrcoef(t1w[inside], head.numpy()[inside])[0, 1])
+    return {"ventricle_dice": dice(ndimage.binary_opening(fluid & near), known), "template_correlation": correlation}
 
 
 def stage_ventricles(template: Path) -> None:
@@ -156,7 +141,7 @@ def stage_ventricles(template: Path) -> None:
     images.write(brain.new_image_like(mask.astype(np.float32)), template / VENTRICLES, "uint8", code=images.MNI)
 
 
-def ventricles(head: ants.ANTsImage, brain: ants.ANTsImage) -> np.ndarray:
+def ventricles(head: Image, brain: Image) -> np.ndarray:
     """Segment the lateral ventricles and the cisterns around the midbrain: deep fluid, without thin sulci.
 
     Parameters
@@ -201,12 +186,7 @@ def shift_margin(fixed: np.ndarray, moving: np.ndarray, mask: np.ndarray, spacin
 
 
 def coregistration_numbers(
-    bold: ants.ANTsImage,
-    bold_mask: ants.ANTsImage,
-    t1w: ants.ANTsImage,
-    t1w_mask: ants.ANTsImage,
-    matrix: np.ndarray,
-    settings: Registration,
+    bold: Image, bold_mask: Image, t1w: Image, t1w_mask: Image, matrix: np.ndarray, settings: Registration
 ) -> dict[str, float]:
     """Compare a coregistered BOLD reference with the T1w: as it is, shifted by 10 mm, and mirrored.
 
@@ -247,12 +227,7 @@ def coregistration_numbers(
 
 
 def _register_mirrored(
-    mirror: ants.ANTsImage,
-    mask: ants.ANTsImage,
-    t1w: ants.ANTsImage,
-    t1w_mask: ants.ANTsImage,
-    matrix: np.ndarray,
-    settings: Registration,
+    mirror: Image, mask: Image, t1w: Image, t1w_mask: Image, matrix: np.ndarray, settings: Registration
 ) -> np.ndarray:
     """Register a mirrored BOLD rigidly, starting from `matrix` of the original: T1w points to mirrored BOLD points."""
     centre = images.mask_centre(mask.numpy() > 0, images.affine_of(mask))
@@ -265,14 +240,10 @@ def _register_mirrored(
     start = flip_t1w @ np.linalg.inv(matrix) @ affine @ flip_voxels @ np.linalg.inv(affine)
     moving = images.resample_to_spacing(registration.clip_intensity(t1w) * t1w_mask, max(2.0, *t1w.spacing))
     registration.seed(settings)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "start.mat")
-        images.write_matrix(start, path, centre)
-        search_mask = ants.iMath(mask, "MD", 2)
-        return np.linalg.inv(registration.rigid(mirror * mask, moving, search_mask, path))
+    return np.linalg.inv(registration.rigid(mirror * mask, moving, ants.iMath(mask, "MD", 2), start, centre))
 
 
-def _mirrored(image: ants.ANTsImage) -> ants.ANTsImage:
+def _mirrored(image: Image) -> Image:
     """Exchange left and right of an image on its own grid (RAS voxel order)."""
     return image.new_image_like(np.ascontiguousarray(image.numpy()[::-1]))
 

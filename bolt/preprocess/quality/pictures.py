@@ -17,7 +17,7 @@ from typing import Any
 
 import matplotlib
 
-from bolt.preprocess.images import ants
+from bolt.preprocess.images import Image, ants
 
 matplotlib.use("agg")
 
@@ -51,7 +51,7 @@ NEIGHBOURS = 30
 LIMIT = 2.5
 """Standard deviations from the mean shown as black and white."""
 DPI = 100
-Contours = Sequence[tuple[ants.ANTsImage, str]]
+Contours = Sequence[tuple[Image, str]]
 
 
 def draw_anatomical(
@@ -139,7 +139,7 @@ class View:
         mm per pixel, before the picture is scaled.
     """
 
-    def __init__(self, mask: ants.ANTsImage, slices: int = SLICES, pixel: float = PIXEL) -> None:
+    def __init__(self, mask: Image, slices: int = SLICES, pixel: float = PIXEL) -> None:
         self.slices, self.pixel = slices, pixel
         voxels = 2 * np.argwhere(mask.numpy()[::2, ::2, ::2] > 0.5)  # every second voxel: an eighth of the memory
         points = images.apply(images.affine_of(mask), voxels)
@@ -151,7 +151,7 @@ class View:
             self.at.append(np.round(cuts / pixel).astype(int))
 
     def draw(
-        self, image: ants.ANTsImage, contours: Contours, title: str, colours: str = "gray", quality: int = QUALITY
+        self, image: Image, contours: Contours, title: str, colours: str = "gray", quality: int = QUALITY
     ) -> bytes:
         """Draw an image as WebP, with contours at one half, and with a colour bar unless `colours` are grey.
 
@@ -187,7 +187,7 @@ class View:
             bar.ax.tick_params(colors="white", labelsize=7, pad=1, length=2)
         return to_webp(figure, quality=quality)
 
-    def _strips(self, image: ants.ANTsImage) -> list[np.ndarray]:
+    def _strips(self, image: Image) -> list[np.ndarray]:
         """Sample the slices across each axis of space, side by side, superior or anterior up, left on the left."""
         data, to_voxels = image.numpy(), np.linalg.inv(images.affine_of(image))
         strips = []
@@ -200,13 +200,13 @@ class View:
         return strips
 
 
-def tissue_edges(paths: Mapping[str, Path]) -> list[tuple[ants.ANTsImage, str]]:
+def tissue_edges(paths: Mapping[str, Path]) -> list[tuple[Image, str]]:
     """Return images whose contours are the outer edges of grey and of white matter, with their colours."""
     grey, white = images.read(paths["gm"]), images.read(paths["wm"])
     return [(grey + white, GREY), (white, WHITE)]
 
 
-def white_matter(t1w: ants.ANTsImage, mask: ants.ANTsImage) -> ants.ANTsImage:
+def white_matter(t1w: Image, mask: Image) -> Image:
     """Segment white matter as the brightest of three k-means classes: good enough to draw its contour."""
     data, inside = t1w.numpy(), mask.numpy() > 0.5
     values = data[inside]

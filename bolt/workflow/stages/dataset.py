@@ -25,7 +25,7 @@ TEMPLATE_MM = 2.0
 
 def simulate(job: Job) -> None:
     """Write the phantom."""
-    from bolt.datasets.phantom.dataset import simulate
+    from bolt.datasets.phantom import simulate
 
     settings = job.dataset.simulate
     if settings is None:

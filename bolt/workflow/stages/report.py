@@ -38,7 +38,7 @@ def _require_results(job: Job) -> None:
 
 def truth(job: Job) -> None:
     """Write the truth table."""
-    from bolt.truth.table import write_truth_table
+    from bolt.truth import write_truth_table
 
     write_truth_table(job.study)
     job.note(job.layout.tables / "truth.tsv", _results(job, "metrics.tsv", "roi_weights.tsv"))

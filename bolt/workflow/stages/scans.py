@@ -22,7 +22,7 @@ log = logging.getLogger("bolt")
 
 def anatomical(job: Job) -> None:
     """Preprocess the T1w image of a subject or session."""
-    from bolt.preprocess.anatomical.workflow import preprocess_anatomical
+    from bolt.preprocess.anatomical import preprocess_anatomical
     from bolt.preprocess.sidecars import describe_dataset
 
     folder, layout, config = job.options.folder, job.layout, job.config

@@ -94,7 +94,7 @@ def cached_contents(job: Job) -> dict[str, pd.Series]:
 
 def oracle_cache(job: Job) -> None:
     """Build the cache of the phantom's true series."""
-    from bolt.truth.table import build_oracle_cache
+    from bolt.truth import build_oracle_cache
 
     index, out = job.input.index, job.output.manifest
     build_oracle_cache(job.study, job.options.atlas)

@@ -13,9 +13,8 @@ from scipy import ndimage
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import read_json
 from bolt.preprocess import images
-from bolt.preprocess.functional import coregistration as boundary
+from bolt.preprocess.functional import coregistration
 from bolt.preprocess.functional.coregistration import (
-    Boundary,
     align_sbref,
     boundary_cost,
     cortical_boundary,
@@ -76,9 +75,9 @@ def test_the_boundary_lies_between_the_tissues(t1w):
         for part, points in ((white, found.middle), (white, found.inner), (grey, found.outer))
     ]
     assert abs(np.median(shares[0]) - 0.5) < 0.05
-    assert shares[1].min() >= boundary.MIN_WHITE - 1e-5 and shares[2].min() >= boundary.MIN_GREY - 1e-5
-    assert np.linalg.norm(found.inner - found.middle, axis=1) == pytest.approx(boundary.INNER)
-    assert np.linalg.norm(found.outer - found.middle, axis=1) == pytest.approx(boundary.OUTER)
+    assert shares[1].min() >= coregistration.MIN_WHITE - 1e-5 and shares[2].min() >= coregistration.MIN_GREY - 1e-5
+    assert np.linalg.norm(found.inner - found.middle, axis=1) == pytest.approx(coregistration.INNER)
+    assert np.linalg.norm(found.outer - found.middle, axis=1) == pytest.approx(coregistration.OUTER)
 
 
 def test_excluded_places_are_no_boundary(t1w):
@@ -110,7 +109,7 @@ def test_a_fit_that_cannot_be_trusted_is_left_out(t1w, monkeypatch, change, beca
     grey, white, *head = t1w
     contrast = change.pop("contrast", 12)
     for name, value in change.items():
-        monkeypatch.setattr(boundary, name, value)
+        monkeypatch.setattr(coregistration, name, value)
     start = np.eye(4)
     matrix, numbers = refine(*bold(contrast), *head, cortical_boundary(white, grey), start)
     np.testing.assert_array_equal(matrix, start)
@@ -133,7 +132,7 @@ def test_only_the_part_with_signal_counts(t1w):
 def test_the_gradient_of_the_cost_is_its_slope_also_beyond_the_edge():
     rng = np.random.default_rng(0)
     values = rng.uniform(50, 150, (6, 7, 8))
-    boundary = Boundary(*(rng.uniform(-1, 7, (200, 3)) for _ in range(3)))
+    boundary = coregistration.Boundary(*(rng.uniform(-1, 7, (200, 3)) for _ in range(3)))
     place = images.rigid_matrix(np.array([0.3, -0.2, 0.1, 0.05, -0.04, 0.03]), np.full(3, 3.0))
     cost, gradient = boundary_cost(values, boundary, place, 0.05)
     white, grey = (

@@ -14,7 +14,7 @@ from bolt.preprocess import images
 from bolt.preprocess.functional import motion
 from bolt.preprocess.functional.confounds import write_motion
 from bolt.preprocess.functional.motion import HeadMotion, _sampled, motion_reference
-from bolt.preprocess.functional.steps import resample_bold
+from bolt.preprocess.functional.workflow import resample_bold
 from tests.preprocess.conftest import moved
 
 SETTINGS = load_registration("fast")
@@ -96,13 +96,6 @@ SHAPE = (11, 9, 12)
 
 def grid_points() -> np.ndarray:
     return images.apply(AFFINE, np.argwhere(np.ones(SHAPE)).astype(float))
-
-
-def test_without_transforms_the_voxels_come_back():
-    volumes = np.random.default_rng(0).normal(100, 10, (3, *SHAPE)).astype(np.float32)
-    still = np.repeat(np.eye(4)[None], 3, axis=0)
-    for volume, values in zip(volumes, motion.resample(volumes, AFFINE, still, grid_points()), strict=True):
-        np.testing.assert_allclose(values.reshape(SHAPE), volume, rtol=1e-4)
 
 
 def test_motion_is_followed():

@@ -14,7 +14,7 @@ from bolt.config import load_registration
 from bolt.io.bids import metadata_of
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import write_json
-from bolt.preprocess.functional import steps, timing
+from bolt.preprocess.functional import timing, workflow
 
 TR, SLICES = 2.0, 10
 INTERLEAVED = [*np.arange(0, SLICES, 2), *np.arange(1, SLICES, 2)]
@@ -152,13 +152,13 @@ def test_the_reference_leaves_out_as_many_volumes_as_are_asked_for(tmp_path, mon
         seen.extend(float(volume.mean()) for volume in volumes)
         return np.ones((4, 4, 4)), np.ones((4, 4, 4))
 
-    monkeypatch.setattr(steps, "motion_reference", reference)
+    monkeypatch.setattr(workflow, "motion_reference", reference)
     given = tmp_path, load_registration("testing"), str(scan_of(means, tmp_path)), TR
     with pytest.warns(BoltWarning) if steady_state == "auto" else nullcontext():
-        made = steps.make_reference(*given, steady_state)
+        made = workflow.make_reference(*given, steady_state)
     assert made["unsteady"] == dropped and seen == pytest.approx(means[dropped:].tolist(), rel=1e-4)
     with pytest.raises(DataError, match="leaves 4 of 12 volumes"):
-        steps.make_reference(*given, 8)
+        workflow.make_reference(*given, 8)
 
 
 def test_how_many_volumes_saturation_explains():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import nibabel as nib
@@ -11,21 +13,15 @@ import pytest
 from scipy import ndimage
 
 from bolt.config import load_registration
-from bolt.preprocess import images, registration
+from bolt.preprocess import images, registration, tissues
 from bolt.preprocess.quality import compute
-from bolt.preprocess.quality.compute import (
-    _mirrored,
-    _register_mirrored,
-    coregistration_numbers,
-    ghost_ratio,
-    shift_margin,
-    slice_jumps,
-)
+from bolt.preprocess.quality.compute import _mirrored, coregistration_numbers, ghost_ratio, shift_margin, slice_jumps
 from bolt.preprocess.registration import normalised_mutual_information
 
 SHAPE, SIZE = (24, 22, 20), 2.0
 AFFINE = np.diag([SIZE, SIZE, SIZE, 1.0])
 RANDOM = np.random.default_rng(0)
+SETTINGS = load_registration("testing")
 
 
 def box(start: int, end: int) -> np.ndarray:
@@ -83,8 +79,7 @@ def test_functional(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compute, "coregistration_numbers", lambda *inputs: given.append(inputs) or {"flip": 1.25})
     paths |= {"confounds": tmp_path / "confounds.tsv", "raw": tmp_path / "bold.nii.gz"}
     paths |= {"bold_to_t1w": tmp_path / "pose.txt"}
-    settings = load_registration("testing")
-    numbers = compute.functional_numbers(paths, {"coregistration_mask_dice": 0.87}, template, settings)
+    numbers = compute.functional_numbers(paths, {"coregistration_mask_dice": 0.87}, template, SETTINGS)
     assert numbers["n_volumes"] == 12 and numbers["coregistration_mask_dice"] == 0.87 and numbers["flip"] == 1.25
     assert numbers["mean_fd"] == pytest.approx((0.1 + 0.2 + 0.9 + 0.8) / 11)
     assert numbers["max_fd"] == 0.9 and numbers["share_moved"] == pytest.approx(1 / 11)
@@ -94,7 +89,7 @@ def test_functional(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert numbers["median_tsnr"] == pytest.approx(np.median(tsnr[covered > 0]), rel=1e-3)
     assert numbers["template_brain_covered"] == pytest.approx(9 / 12)
     bold_image, bold_mask, t1w, t1w_mask, matrix, used = given[0]
-    assert used is settings
+    assert used is SETTINGS
     names = {"native_corrected": bold_image, "native_mask": bold_mask, "t1w": t1w, "t1w_mask": t1w_mask}
     for name, image in names.items():
         np.testing.assert_array_equal(image.numpy(), images.read(paths[name]).numpy())
@@ -118,21 +113,23 @@ def test_mutual_information_of_equal_of_independent_and_of_few_voxels():
         assert normalised_mutual_information(a[:few], a[:few]) == 0
 
 
-@pytest.mark.parametrize(("away", "informative"), [(0, True), (90, False), (300, False)])
-def test_a_mirror_image_that_missed_the_brain_is_no_rival(monkeypatch, away, informative):
-    affine = np.diag([4.0, 4, 4, 1])
-    brain = np.zeros((40, 40, 40))
-    brain[5:-5, 5:-5, 5:-5] = 1
+@pytest.mark.parametrize(("away", "informative"), [(0, True), (-90, False), (-300, False)])
+def test_a_mirror_image_has_its_own_mask_and_is_no_rival_if_it_missed_the_brain(monkeypatch, away, informative):
+    affine, brain, given = np.diag([4.0, 4, 4, 1]), np.zeros((40, 40, 40)), []
+    brain[5:20, 5:-5, 5:-5] = 1  # on one side
     t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
-    mirror_matrix = np.eye(4)
-    mirror_matrix[0, 3] = away  # mm
-    monkeypatch.setattr(compute, "_register_mirrored", lambda *_: mirror_matrix)
-    numbers = coregistration_numbers(bold, mask, t1w, mask, np.eye(4), load_registration("testing"))
+    whole, matrix = images.to_ants(np.ones(brain.shape), affine), np.eye(4)
+    mirror_matrix, apart = np.eye(4), np.eye(4)
+    mirror_matrix[0, 3], apart[0, 3] = away, 76  # mm; the latter leaves one layer of voxels in common
+    monkeypatch.setattr(compute, "_register_mirrored", lambda *arguments: given.append(arguments) or mirror_matrix)
+    numbers = coregistration_numbers(bold, mask, t1w, whole, matrix, SETTINGS)
     assert numbers["coregistration_nmi"] > 0.3 and numbers["coregistration_shift_margin"] > 2
     assert ("coregistration_flip_margin" in numbers) is informative
-    apart = np.eye(4)
-    apart[0, 3] = 118  # one layer of voxels in common
-    assert set(coregistration_numbers(bold, mask, t1w, mask, apart, load_registration("testing")).values()) == {0.0}
+    mirror, mirror_mask, *rest = given[0]
+    np.testing.assert_array_equal(mirror_mask.numpy(), brain[::-1])
+    assert np.corrcoef(mirror.numpy().ravel(), bold.numpy()[::-1].ravel())[0, 1] > 0.99
+    assert all(one is known for one, known in zip(rest, (t1w, whole, matrix, SETTINGS), strict=True))
+    assert set(coregistration_numbers(bold, mask, t1w, whole, apart, SETTINGS).values()) == {0.0}
 
 
 def test_the_margin_falls_when_images_are_ten_millimetres_apart():
@@ -145,28 +142,6 @@ def test_the_margin_falls_when_images_are_ten_millimetres_apart():
     for axis in range(3):
         assert shift_margin(truth, np.roll(other, 3, axis), mask, spacing) < 0.7
     assert shift_margin(truth, other[::-1], mask, spacing) < 1.5
-
-
-@pytest.mark.slow
-def test_a_mirrored_and_a_displaced_bold_are_noticed(head):
-    """On a randomly deformed head with 4-mm voxels; the deformation is its only asymmetry."""
-    settings = load_registration("testing")
-    t1w = images.read(head.t1w)
-    mask = t1w.new_image_like((t1w.numpy() > 20).astype(np.float32))
-    bold = t1w.new_image_like(100 - 0.8 * t1w.numpy() * mask.numpy())
-
-    def numbers(image, matrix):
-        return coregistration_numbers(image, mask if image is bold else _mirrored(mask), t1w, mask, matrix, settings)
-
-    right = numbers(bold, np.eye(4))
-    assert right["coregistration_shift_margin"] > 1.5 and right["coregistration_flip_margin"] > 1.5
-    away = np.eye(4)
-    away[:3, 3] = [6.0, 6.0, -5.0]
-    assert numbers(bold, away)["coregistration_shift_margin"] < 1
-    affine = images.affine_of(bold)
-    centre = affine @ [(bold.shape[0] - 1) / 2, 0, 0, 1]
-    assert abs(centre[0]) < 3  # grid and head are centred, so mirroring hardly moves the head
-    assert numbers(_mirrored(bold), np.eye(4))["coregistration_flip_margin"] < 0.8
 
 
 def test_a_ghost_is_seen_and_its_absence_as_well():
@@ -204,22 +179,6 @@ def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
     assert slice_jumps(iter(volumes[:2]), brain) == 0
 
 
-def test_the_mirror_image_is_registered_with_its_own_mask(monkeypatch):
-    affine = np.diag([4.0, 4, 4, 1])
-    brain = np.zeros((40, 40, 40))
-    brain[5:20, 5:-5, 5:-5] = 1  # on one side
-    t1w, bold, mask = (images.to_ants(data, affine) for data in (blobs(0) + 5, 5 - blobs(0), brain))
-    whole = images.to_ants(np.ones(brain.shape), affine)
-    settings, matrix = load_registration("testing"), np.eye(4)
-    given = []
-    monkeypatch.setattr(compute, "_register_mirrored", lambda *arguments: given.append(arguments) or np.eye(4))
-    coregistration_numbers(bold, mask, t1w, whole, matrix, settings)
-    mirror, mirror_mask, *rest = given[0]
-    np.testing.assert_array_equal(mirror_mask.numpy(), brain[::-1])
-    assert np.corrcoef(mirror.numpy().ravel(), bold.numpy()[::-1].ravel())[0, 1] > 0.99
-    assert rest[0] is t1w and rest[1] is whole and rest[2] is matrix and rest[3] is settings
-
-
 @pytest.mark.parametrize(("spacing", "searched_at"), [(1.0, 2.0), (3.0, 3.0)])
 def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch, spacing, searched_at):
     """The start maps a mirrored BOLD voxel to the place of the original, mirrored at the middle of the T1w's brain."""
@@ -235,22 +194,22 @@ def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch
     pose = images.rigid_matrix(np.array([3.0, -2, 5, 0.1, 0.05, -0.08]), np.zeros(3))
     asked, answer = [], images.rigid_matrix(np.array([1.0, 2, 3, 0, 0.1, 0]), np.zeros(3))
 
-    def rigid(fixed, moving, search_mask, start):
-        asked.append((fixed.numpy(), moving, search_mask.numpy(), images.read_matrix(start)))
+    def rigid(fixed, moving, search_mask, start, centre):
+        asked.append((fixed.numpy(), moving, search_mask.numpy(), start, centre))
         return answer
 
     monkeypatch.setattr(registration, "rigid", rigid)
-    settings = load_registration("testing")
     monkeypatch.setattr(registration, "seed", lambda given: asked.append(given))
-    found = _register_mirrored(_mirrored(bold), _mirrored(mask), t1w, t1w_mask, pose, settings)
+    found = compute._register_mirrored(_mirrored(bold), _mirrored(mask), t1w, t1w_mask, pose, SETTINGS)
     np.testing.assert_allclose(found @ answer, np.eye(4), atol=1e-9)
-    seeded, (fixed, moving, search_mask, start) = asked
-    assert seeded is settings
+    seeded, (fixed, moving, search_mask, start, centre) = asked
+    assert seeded is SETTINGS
     for voxel in ([0, 0, 0], [17, 3, 5], [4, 15, 13]):
         i, j, k = voxel
         x, y, z = images.apply(np.linalg.inv(pose), images.apply(affine, np.array([i, j, k], float)))
         mirrored = images.apply(affine, np.array([17 - i, j, k], float))
         np.testing.assert_allclose(images.apply(start, mirrored), [2 * 7 * spacing - x, y, z], atol=1e-4)
+    np.testing.assert_allclose(centre, images.mask_centre(brain[::-1], affine))
     np.testing.assert_allclose(fixed, (bold.numpy() * brain)[::-1])
     assert np.allclose(moving.spacing, searched_at)
     assert moving.numpy()[0, 0, 0] == 0 and moving.numpy().max() > 50  # the T1w is zero outside its brain
@@ -261,3 +220,69 @@ def ball(radius: int) -> np.ndarray:
     """Return the voxels within `radius` of the middle, as ITK's structuring element has them."""
     places = np.indices((2 * radius + 1,) * 3) - radius
     return (places**2).sum(0) <= (radius + 0.5) ** 2
+
+
+# ---- measures of normalisation fall as a brain is moved off the template -------------------------
+@pytest.fixture(scope="module")
+def brain(head, tmp_path_factory):
+    """Use the template itself as a subject."""
+    folder = tmp_path_factory.mktemp("evidence")
+    t1w, mask = images.read(head.template / "T1w.nii.gz"), images.read(head.template / "brain_mask.nii.gz")
+    fluid = tissues.segment(t1w, mask, 4.0)["csf"]
+    images.write(fluid, folder / "csf.nii.gz")
+    return {"t1w": head.template / "T1w.nii.gz", "csf": folder / "csf.nii.gz"}
+
+
+def test_evidence_falls_with_the_distance(head, brain, tmp_path):
+    evidence = []
+    for distance in (0.0, 4.0, 10.0):
+        matrix = images.rigid_matrix(np.array([distance, 0, 0, 0, 0, 0]), np.zeros(3))
+        images.write_matrix(matrix, tmp_path / "moved.mat")
+        moved = {**brain, "forward": tmp_path / "moved.mat"}
+        evidence.append(compute.normalisation_evidence(moved, head.template))
+    assert evidence[0]["template_correlation"] > 0.99 and evidence[0]["ventricle_dice"] > 0.95
+    for before, after in pairwise(evidence):
+        assert all(after[name] < before[name] - 0.02 for name in before)
+
+
+@pytest.fixture
+def bare(head, tmp_path):
+    """A copy of the template, without ventricles."""
+    folder = tmp_path / "template"
+    folder.mkdir()
+    for name in ("T1w.nii.gz", "brain_mask.nii.gz"):
+        shutil.copy(head.template / name, folder)
+    return folder
+
+
+@pytest.fixture
+def still(brain, tmp_path):
+    images.write_matrix(np.eye(4), tmp_path / "still.mat")
+    return {**brain, "forward": tmp_path / "still.mat"}
+
+
+def test_ventricles_that_were_staged_are_the_ones_compared_with(still, bare):
+    computed = compute.normalisation_evidence(still, bare)
+    compute.stage_ventricles(bare)
+    staged = nib.load(bare / compute.VENTRICLES)
+    assert staged.get_data_dtype() == np.uint8 and int(staged.header["sform_code"]) == images.MNI
+    assert compute.normalisation_evidence(still, bare) == computed
+    images.save(np.roll(staged.get_fdata(), 3, axis=1), staged.affine, bare / compute.VENTRICLES, "uint8")
+    assert compute.normalisation_evidence(still, bare)["ventricle_dice"] < computed["ventricle_dice"] - 0.1
+
+
+def test_fluid_far_from_the_ventricles_does_not_count(still, bare, tmp_path):
+    """With 4-mm voxels, `NEAR` (6 mm) is one voxel along an axis."""
+    whole, affine = images.load(bare / "brain_mask.nii.gz")
+    known = np.zeros(whole.shape, bool)
+    x, y, z = (n // 2 for n in whole.shape)
+    known[x - 3 : x + 3, y - 3 : y + 3, z - 3 : z + 3] = True
+    images.save(known, affine, bare / compute.VENTRICLES, "uint8")
+    found = []
+    for gap, length in ((0, 0), (0, 4), (3, 4)):
+        fluid = known.copy()
+        fluid[x + 3 + gap : x + 3 + gap + length, y - 3 : y + 3, z - 3 : z + 3] = True
+        images.save(fluid, affine, tmp_path / "csf.nii.gz")
+        found.append(compute.normalisation_evidence({**still, "csf": tmp_path / "csf.nii.gz"}, bare)["ventricle_dice"])
+    none, near, far = found
+    assert far == none != near

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from bolt.io.errors import BoltWarning, DataError
-from bolt.preprocess import images
-from bolt.preprocess.anatomical import normalisation, workflow
-from bolt.preprocess.anatomical.workflow import conform, preprocess_anatomical
+from bolt.preprocess import anatomical, images
+from bolt.preprocess.anatomical import conform, preprocess_anatomical
 from tests.preprocess.conftest import SETTINGS as HEAD_SETTINGS
 from tests.preprocess.conftest import SPACE, moved
 
@@ -37,7 +36,7 @@ def test_another_image_is_brought_to_place_and_intensity_of_the_first(repeats):
     truth, _, paths = repeats
     first, second = images.read(paths[0]), images.read(paths[1])
     head = truth > 20
-    moved_back = normalisation.aligned(second, first, SETTINGS).numpy()[head]
+    moved_back = anatomical.aligned(second, first, SETTINGS).numpy()[head]
     assert np.corrcoef(second.numpy()[head], truth[head])[0, 1] < 0.9 < np.corrcoef(moved_back, truth[head])[0, 1]
     assert np.median(moved_back) == pytest.approx(np.median(first.numpy()[head]), rel=0.05)
 
@@ -54,7 +53,7 @@ def test_the_average_is_less_noisy_and_leaves_out_what_differs(repeats, tmp_path
     other = tmp_path / "other.nii.gz"
     images.save(np.random.default_rng(0).random(images.load(paths[0])[0].shape), affine, other)
     with pytest.raises(DataError, match="differs from the session's first T1w"):
-        normalisation.aligned(images.read(other), images.read(paths[0]), SETTINGS)
+        anatomical.aligned(images.read(other), images.read(paths[0]), SETTINGS)
     with pytest.warns(BoltWarning, match=r"other.nii.gz: left out of the average T1w: it differs"):
         made = conform(tmp_path, SETTINGS, str(paths[0]), more=[str(other), str(paths[2])])
     assert made["n_averaged"] == 2
@@ -72,7 +71,7 @@ def test_one_piece_drops_islands_and_fills_holes():
     mask[10:50, 10:50, 10:50] = True
     mask[30, 30, 30] = False
     mask[2:4, 2:4, 2:4] = True
-    largest = normalisation.one_piece(mask, (2.0, 2.0, 2.0))
+    largest = anatomical.one_piece(mask, (2.0, 2.0, 2.0))
     assert largest[30, 30, 30] == 1 and largest[2, 2, 2] == 0
     assert largest.sum() == 40**3
 
@@ -82,13 +81,13 @@ def test_a_brain_of_a_few_millilitres_is_refused(size):
     mask = np.zeros((20, 20, 20), dtype=bool)
     mask[:size, :size, :size] = True
     with pytest.raises(DataError, match="too little for a brain"):
-        normalisation.one_piece(mask, (1.0, 1.0, 1.0))
+        anatomical.one_piece(mask, (1.0, 1.0, 1.0))
 
 
 def test_a_few_bright_voxels_do_not_coarsen_a_t1w_on_disk(tmp_path):
     data = np.random.default_rng(0).uniform(1, 1000, (30, 30, 30))
     data[0, 0, 0] = 1e7
-    workflow.write_t1w(images.to_ants(data, np.eye(4)), tmp_path / "T1w.nii.gz")
+    anatomical.write_t1w(images.to_ants(data, np.eye(4)), tmp_path / "T1w.nii.gz")
     kept = images.read(tmp_path / "T1w.nii.gz").numpy()
     np.testing.assert_allclose(kept.ravel()[1:], data.ravel()[1:], atol=2.1)
     assert kept[0, 0, 0] > 30_000
@@ -108,45 +107,38 @@ def linear(path: Path, scale: float = 1.0, shift: float = 0.0) -> Path:
 
 def field(path: Path, template: ants.ANTsImage, shift: np.ndarray) -> Path:
     """Write a displacement field; `shift` (X, Y, Z) in mm along the first axis of space."""
-    values = np.stack([shift, np.zeros_like(shift), np.zeros_like(shift)], axis=-1)
-    image = ants.from_numpy(
-        values.astype(np.float32),
-        origin=template.origin,
-        spacing=template.spacing,
-        direction=template.direction,
-        has_components=True,
-    )
-    ants.image_write(image, str(path))
+    parts = [template.new_image_like(part.astype(np.float32)) for part in (shift, 0 * shift, 0 * shift)]
+    ants.image_write(ants.merge_channels(parts), str(path))
     return path
 
 
 def test_implausible_transforms_are_refused(mask, tmp_path):
-    normalisation.check_transform([linear(tmp_path / "a.mat", 0.97, 3)], mask, mask)
+    anatomical.check_transform([linear(tmp_path / "a.mat", 0.97, 3)], mask, mask)
     for scale, shift, message in ((1.3, 0, "volume"), (0.6, 0, "volume"), (1, 40, "overlap")):
         with pytest.raises(DataError, match=message) as error:
-            normalisation.check_transform([linear(tmp_path / "a.mat", scale, shift)], mask, mask)
+            anatomical.check_transform([linear(tmp_path / "a.mat", scale, shift)], mask, mask)
         assert error.value.hint
     wave = 14 * np.sin(np.indices(mask.shape)[0] * 4.0 / 6)
     with pytest.raises(DataError, match="folds space"):
-        normalisation.check_transform([field(tmp_path / "fold.nii.gz", mask, wave)], mask, mask)
+        anatomical.check_transform([field(tmp_path / "fold.nii.gz", mask, wave)], mask, mask)
 
 
 def test_points_at_infinity_are_refused(mask, monkeypatch):
     monkeypatch.setattr(images, "places_of_grid", lambda shape, *rest: np.full((*shape, 3), np.nan))
     with pytest.raises(DataError, match="infinity"):
-        normalisation.check_transform([], mask, mask)
+        anatomical.check_transform([], mask, mask)
 
 
 @pytest.mark.slow
 def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
     """The first settings give an implausible transform; the result and the name of the second are kept."""
-    whole = normalisation.normalise
+    whole = anatomical.normalise
 
     def broken(*given):
         *_, settings, folder = given
         return (linear(Path(folder) / "wrong.mat", 1.5),) * 2 if settings.name == "broken" else whole(*given)
 
-    monkeypatch.setattr(workflow, "normalise", broken)
+    monkeypatch.setattr(anatomical, "normalise", broken)
     second = SETTINGS.model_copy(update={"mask_resolution": 8.0, "normalisation_resolution": 8.0})
     first = second.model_copy(update={"name": "broken"})
     out = tmp_path / "sub-01" / "anat"
@@ -156,23 +148,23 @@ def test_the_next_settings_are_tried(head, tmp_path, monkeypatch, caplog):
 
 
 def test_the_error_of_the_last_settings_is_raised(head, tmp_path, monkeypatch):
-    def fails(flow, folder, where):
+    def fails(flow, folder, where, **_):
         raise DataError(f"no transform is plausible: {flow.inputs.normalise.settings.name}", where=where)
 
-    monkeypatch.setattr(workflow, "run", fails)
+    monkeypatch.setattr(anatomical, "run", fails)
     settings = [SETTINGS.model_copy(update={"name": name}) for name in ("one", "two")]
     with pytest.raises(DataError, match="plausible: two"):
         preprocess_anatomical(head.t1w, head.template, SPACE, settings, tmp_path, tmp_path / "work", prefix="sub-01_")
 
 
-def test_an_error_in_ants_is_bad_data(head, mask, tmp_path, monkeypatch):
+def test_an_error_in_ants_is_bad_data(head, tmp_path, monkeypatch):
     def fails(*args, **options):
         raise RuntimeError("Registration failed with error code 1")
 
     monkeypatch.setattr(ants, "registration", fails)
-    t1w = images.read(head.t1w)
+    brain = head.template / "brain_mask.nii.gz"
     with pytest.raises(DataError, match="could not register"):
-        normalisation.align_brain(t1w, t1w, mask, SETTINGS, tmp_path)
+        anatomical.extract_brain(tmp_path, SETTINGS, *map(str, (head.t1w, head.t1w, brain)))
 
 
 def test_the_refinement_is_composed_with_the_alignment_and_can_be_undone(mask, tmp_path):
@@ -183,13 +175,13 @@ def test_the_refinement_is_composed_with_the_alignment_and_can_be_undone(mask, t
     back = field(tmp_path / "back.nii.gz", mask, np.zeros(mask.shape))
     subject = ants.apply_transforms(mask, brain, [str(matrix)], whichtoinvert=[True])
     none = SETTINGS.model_copy(update={"syn_iterations": [0]})
-    forward, _ = normalisation.normalise(subject, brain, matrix, bent, back, none, tmp_path)
+    forward, _ = anatomical.normalise(subject, brain, matrix, bent, back, none, tmp_path)
     inner = np.argwhere(mask.numpy() > 0.5)[::50]
     places = images.places_of_grid(mask.shape, images.affine_of(mask), [forward])[tuple(inner.T)]
     expected = images.places_of_grid(mask.shape, images.affine_of(mask), [bent, matrix])[tuple(inner.T)]
     np.testing.assert_allclose(places, expected, atol=0.01)
     zero = field(tmp_path / "zero.nii.gz", mask, np.zeros(mask.shape))
-    forward, inverse = normalisation.normalise(subject, brain, matrix, zero, zero, SETTINGS, tmp_path)
+    forward, inverse = anatomical.normalise(subject, brain, matrix, zero, zero, SETTINGS, tmp_path)
     here = images.apply(images.affine_of(mask), inner.astype(float))
     there = images.places_of_grid(mask.shape, images.affine_of(mask), [forward, inverse])[tuple(inner.T)]
     np.testing.assert_allclose(there, here, atol=0.3)

@@ -1,1 +1,0 @@
-"""T1w preprocessing: brain extraction, tissue segmentation, and normalisation to the template."""
