@@ -15,7 +15,7 @@ from bolt.evaluate.intervals import FEWEST_GROUPS, FEWEST_PER_CLASS
 from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.results import SITE_COLUMNS, TESTS_COLUMNS, gather, paired_tests, sites, summaries
 from bolt.evaluate.scores import METRICS, NUMBER_METRICS
-from bolt.experiments.figures import draw_curves, draw_forest
+from bolt.experiments.figures import draw_curves, draw_forest, metrics_of
 from bolt.experiments.markup import CAPTIONS, notes_of, write_sheets
 from bolt.experiments.results import FAMILY_COLUMNS, RESULT_COLUMNS, family_table, paper_values, with_paper
 from bolt.explain.explainable import sees_brain
@@ -126,7 +126,7 @@ def performance(
 
     `tests` are those against the reference, on which warnings of baselines rely.
     """
-    metrics = _metrics_of(part)
+    metrics = metrics_of(part)
     has_paper, has_seeds = part["paper_mean"].notna().any(), part["sd_seeds"].notna().any()
     rows = []
     for row, values in part.groupby("row", sort=False):
@@ -162,7 +162,7 @@ def performance(
 
 def spread(title: str, part: pd.DataFrame) -> Sheet:
     """Return the mean of each metric, and its standard deviation over folds and over seeds in columns of their own."""
-    metrics, rows = _metrics_of(part), []
+    metrics, rows = metrics_of(part), []
     for row, values in part.groupby("row", sort=False):
         line = {"": row, "folds": _folds(values.iloc[0]), "seeds": number(values.iloc[0]["n_seeds"])}
         for value in values[values["metric"].isin(metrics)].to_dict("records"):
@@ -248,10 +248,6 @@ def format_of(metric: str) -> Formatter:
     if metric in NUMBER_METRICS:
         return number
     return (lambda value: decimal(value, 3)) if metric in LOWER_IS_BETTER else percent
-
-
-def _metrics_of(part: pd.DataFrame) -> tuple[str, ...]:
-    return METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
 
 
 def _folds(value: pd.Series) -> str:

@@ -233,11 +233,6 @@ def _tests(run: Path, fold: int) -> pd.DataFrame:
     return fold_predictions(run / f"fold-{fold}")[2].query("role == 'test'").reset_index(drop=True)
 
 
-def _units(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.Series:
-    """Return the unit of each scan, over which shuffles are fair: its person or family where labels are numbers."""
-    return people(tests) if classes is None else label_units(tests)
-
-
 def _outputs(
     tests: pd.DataFrame, classes: Sequence[str] | None, shown: Sequence[str]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -262,7 +257,8 @@ def sample(
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
     parts = []
     for fold, table in tests.items():
-        unit = pd.factorize(_units(table, classes), sort=True)[0]
+        units = people(table) if classes is None else label_units(table)  # over which shuffles are fair
+        unit = pd.factorize(units, sort=True)[0]
         n = np.bincount(unit)
         scored = []
         for given in _outputs(table, classes, shown):

@@ -96,11 +96,9 @@ def train_permuted(
         That fold of the run has not finished; also as `bolt.training.trainers.train_fold`.
     """
     if fold_predictions(run.fold(fold))[0] != "ok":
-        raise DataError(
-            f"fold {fold} of the run has not finished, so there is nothing to compare with",
-            where=run.fold(fold),
-            hint="See its status.json, or name another fold as 'explain: sanity: fold'",
-        )
+        what = f"fold {fold} of the run has not finished, so there is nothing to compare with"
+        hint = "See its status.json, or name another fold as 'explain: sanity: fold'"
+        raise DataError(what, where=run.fold(fold), hint=hint)
     seed, cache = int(run.seed), run.permuted / CACHE
     write_permuted_cache(run.cache, folds, fold, seed, cache)
     try:
