@@ -170,11 +170,9 @@ def source_of_folder(path: Path) -> str:
     if not path.exists():
         raise DataError("no such folder", where=path, hint="Correct the path")
     if not about.is_file():
-        raise DataError(
-            "neither a BIDS folder (no dataset_description.json) nor a table of series",
-            where=path,
-            hint="Give the top folder of a BIDS dataset or of fMRIPrep's output, or a table with 'subject' and 'file'",
-        )
+        what = "neither a BIDS folder (no dataset_description.json) nor a table of series"
+        hint = "Give the top folder of a BIDS dataset or of fMRIPrep's output, or a table with 'subject' and 'file'"
+        raise DataError(what, where=path, hint=hint)
     described = read_json(about)
     described = described if isinstance(described, dict) else {}
     # BIDS 1.4 and later, fMRIPrep 1 before and fMRIPrep until 1.3 name the tool that made a folder in different ways
@@ -187,11 +185,8 @@ def source_of_folder(path: Path) -> str:
         if tool in " ".join(names).casefold():
             return source
     if described.get("DatasetType") == "derivative":
-        raise DataError(
-            f"derivatives of {', '.join(names) or 'an unknown tool'}",
-            where=about,
-            hint="Those of fMRIPrep and XCP-D are read; for others see docs/data.md",
-        )
+        what = f"derivatives of {', '.join(names) or 'an unknown tool'}"
+        raise DataError(what, where=about, hint="Those of fMRIPrep and XCP-D are read; for others see docs/data.md")
     return "bids"
 
 
@@ -291,10 +286,8 @@ def _classes(values: pd.Series, label: str) -> list[str] | None:
         raise DataError(f"label '{label}' has {len(found)} values", hint="Choose a column with two at least")
     if len(found) <= MOST_CLASSES:
         if len({name.casefold() for name in found}) < len(found):
-            raise DataError(
-                f"label '{label}' has values that differ in case alone: {', '.join(found)}",
-                hint="Write them alike, or name some with --classes",
-            )
+            what = f"label '{label}' has values that differ in case alone: {', '.join(found)}"
+            raise DataError(what, hint="Write them alike, or name some with --classes")
         words = {name: re.sub("[^a-z]+", " ", name.casefold()).strip().removesuffix("s") for name in found}
         return sorted(found, key=lambda name: words[name] not in CONTROLS) if len(found) == 2 else found
     if pd.to_numeric(values, errors="coerce").notna().sum() == values.notna().sum():

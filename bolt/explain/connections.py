@@ -34,7 +34,7 @@ from bolt.evaluate.scores import number_arrays
 from bolt.explain.regions import select
 from bolt.explain.trust.stability import STABILITY_COLUMNS, with_nulls, with_summaries
 from bolt.explain.trust.stability import map_pairs as compared_maps
-from bolt.folds.label_permutation import label_units, people
+from bolt.folds.splits import label_units, people
 from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache
 from bolt.series.connectivity import connectivity, n_pairs

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
-from bolt.folds.label_permutation import label_units, people, permutations
 from bolt.folds.splits import (
     FOLD_COLUMNS,
     ROLES,
     audit_folds,
     hold_out,
+    label_units,
     make_folds,
     make_inner_folds,
+    people,
+    permutations,
     quarters,
     stratified_groups,
 )
