@@ -86,7 +86,8 @@ class SiteEffects:
         of_site = (site[used].to_numpy()[:, None] == known).astype(np.float64)
         rank = np.linalg.matrix_rank
         if kept.size and rank(np.hstack([of_site, kept])) < len(known) + rank(kept - kept.mean(axis=0)):
-            what = "the covariates that ComBat preserves tell the sites apart, so neither's effect can be estimated"
+            what = "the covariates that ComBat preserves tell the sites apart, so that neither's effect can be "
+            what += "estimated"
             raise DataError(what, hint="Remove from 'preserve' what is constant within the sites")
         effects = np.zeros((kept.shape[1], features.shape[1]), np.float32)
         scale[:, varies], offset[:, varies], effects[:, varies] = _combat(values[:, varies], of_site, kept)
