@@ -234,7 +234,7 @@ def _class(module: str, name: str) -> Any:
     )
     source = ast.fix_missing_locations(ast.Module([*_imports(module), *_choices(module), light], []))
     names: dict[str, Any] = {f"base_{i}": base for i, base in enumerate(bases.values())} | {"__name__": module}
-    exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)
+    exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)  # noqa: S102
     return names[name]
 
 
