@@ -37,29 +37,9 @@ from bolt.workflow.checks import check_names
 from tests.snake import series_dataset, write_yaml
 
 HOSTILE = [
-    "../../x",
-    "/etc/passwd",
-    "..",
-    ".hidden",
-    "a;touch pwned",
-    "$(touch pwned)",
-    "`touch pwned`",
-    "a|b",
-    "a>pwned",
-    "a b",
-    "a'b",
-    'a"b',
-    "a\nb",
-    "--config",
-    "-x",
-    "~root",
-    "{scan}",
-    "*",
-    "a\x00b",
-    "a\\b",
-    "x" * 300,
-    "",
-]
+    "../../x", "/etc/passwd", "..", ".hidden", "a;touch pwned", "$(touch pwned)", "`touch pwned`", "a|b", "a>pwned",
+    "a b", "a'b", 'a"b', "a\nb", "--config", "-x", "~root", "{scan}", "*", "a\x00b", "a\\b", "x" * 300, "",
+]  # fmt: skip
 
 
 # ---- code

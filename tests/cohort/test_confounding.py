@@ -13,6 +13,13 @@ from tests.shared import shared_data
 CLASSES = ["control", "patient"]
 
 
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch):
+    """Enough for what is asserted."""
+    monkeypatch.setattr("bolt.cohort.association.N_PERMUTATIONS", 999)
+    monkeypatch.setattr("bolt.cohort.association.N_BOOTSTRAPS", 199)
+
+
 def cohort(n=200, seed=0, **columns):
     random = np.random.default_rng(seed)
     label = np.array(CLASSES)[np.arange(n) % 2]

@@ -9,7 +9,7 @@ from bolt.experiments.complexity import COLUMNS, _LiveTensors, exponents, measur
 from bolt.experiments.measured import write_complexity
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
-from tests.experiments.latex import well_formed
+from tests.experiments.test_tables import well_formed
 
 TINY = {"hidden": 8, "n_blocks": 1, "n_heads": 1, "head_dim": 8}
 
