@@ -32,8 +32,7 @@ from scipy.spatial.distance import squareform
 from bolt.evaluate.metrics import fold_predictions
 from bolt.evaluate.scores import number_arrays
 from bolt.explain.regions import select
-from bolt.explain.trust.stability import STABILITY_COLUMNS, with_nulls, with_summaries
-from bolt.explain.trust.stability import map_pairs as compared_maps
+from bolt.explain.trust.stability import map_pairs, write_agreement
 from bolt.folds.splits import label_units, people
 from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache
@@ -126,12 +125,10 @@ def write_connections(
     with atomic(out / OUTPUTS[2]) as temporary, temporary.open("wb") as file:
         np.save(file, np.stack(all_r))
     by_fold = {str(k): np.stack(each, axis=1) for k, *each in zip(np.unique(fold), *maps, strict=True)}
-    pairs = compared_maps({name: each[0] for name, each in by_fold.items()}, shown, fraction)
+    pairs = map_pairs({name: each[0] for name, each in by_fold.items()}, shown, fraction)
     rows = [row | {"between": "folds", "what": "connections"} for row in pairs]
-    stability = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
     compared = {("folds", "connections"): list(combinations(by_fold.values(), 2))}
-    stability = with_nulls(stability, compared, shown, fraction)
-    write_table(stability[list(STABILITY_COLUMNS)], out / "connection_stability.tsv", STABILITY_COLUMNS)
+    write_agreement(rows, compared, shown, fraction, out / "connection_stability.tsv")
     write_table(pd.concat(regions)[list(REGION_COLUMNS)], out / "connection_regions.tsv", REGION_COLUMNS)
     write_table(pd.concat(networks)[list(NETWORK_COLUMNS)], out / OUTPUTS[1], NETWORK_COLUMNS)
     write_table(pd.concat(listed)[list(CONNECTION_COLUMNS)], out / OUTPUTS[0], CONNECTION_COLUMNS)
