@@ -11,7 +11,7 @@ from bolt.experiments.entries import entries
 from bolt.experiments.markup import escape, latex, markdown
 from bolt.experiments.measured import with_formulas
 from bolt.experiments.results import RESULT_COLUMNS
-from bolt.experiments.tables import as_in_paper, in_papers_order
+from bolt.experiments.tables import as_in_paper
 from bolt.workflow.run import Run
 from tests.experiments.test_entries import configured
 from tests.paper_list import belongs, listed
@@ -62,13 +62,6 @@ def test_tables_have_the_papers_rows_columns_marks_and_daggers():
 
 def test_other_experiments_have_no_such_table():
     assert [layout(name, "abide1") for name in EXTRAS if load_experiment(name).trains] == [[]] * 5
-
-
-def test_datasets_are_in_the_papers_order_and_others_follow():
-    found = [e for name in ("phantom", "abide1", "hcp_task", "hcp_rest") for e in filled("window_size", name)[0]]
-    assert list(dict.fromkeys(e.dataset for e in in_papers_order(found))) == [
-        "hcp_rest", "hcp_task", "abide1", "phantom",
-    ]  # fmt: skip
 
 
 def test_the_paper_and_the_extras_share_nothing_and_leave_nothing():

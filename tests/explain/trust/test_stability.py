@@ -309,16 +309,6 @@ def test_the_middle_of_the_longest_scan_goes_on_flat():
     assert np.isfinite(longest).all() and np.abs(longest[60:140]).max() < 0.2
 
 
-def test_intervals_draw_subjects_and_not_scans():
-    values = np.repeat(DRAWS.standard_normal(20), 10)
-    alike = [f"sub-{i // 10}" for i in range(200)]
-    mean, low, high = mean_and_interval(values, alike)
-    apart = mean_and_interval(values, [str(i) for i in range(200)])
-    assert mean == apart[0] == pytest.approx(values.mean())
-    assert high - low > 2 * (apart[2] - apart[1])
-    assert mean_and_interval(values, alike) == (mean, low, high)
-
-
 def test_a_mean_of_mostly_nothing_is_nothing():
     names = list("abcdefghijkl")
     values = np.array([1.0] * 5 + [np.nan] * 7)
