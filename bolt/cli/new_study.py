@@ -355,17 +355,13 @@ def write_study(
         if model not in models:
             configuration.load_model(model)
     described = dataset.model_dump(mode="json", exclude_unset=True, exclude={"name"})
-    root, place, about = ROOT.resolve(), Path(f"{name}.yaml"), Path("datasets", f"{name}.yaml")
+    place, about, root = Path(f"{name}.yaml"), Path("datasets", f"{name}.yaml"), ROOT.resolve()
     found = f"# What `bolt` found in {_quoted(str(data))}.\n"
     run = f"# Run it: snakemake --cores 8 --configfile {place} --snakefile {root}/Snakefile\n"
     run += f"# All keys: {root}/config/config.yaml\n"
-    texts = {
-        about: _text(folder / about, "dataset", described, found, root),
-        place: _text(folder / place, "config", keys, run, root),
-    }
-    for own, settings in models.items():
-        file = Path("models", f"{own}.yaml")
-        texts[file] = _text(folder / file, "model", settings, "", root)
+    contents = {about: ("dataset", described, found), place: ("config", keys, run)}
+    contents |= {Path("models", f"{own}.yaml"): ("model", settings, "") for own, settings in models.items()}
+    texts = {file: _text(folder / file, *content) for file, content in contents.items()}
     if scratch is not None and any(_present(folder / file) not in (None, text) for file, text in texts.items()):
         folder = scratch
     for file, text in texts.items():
@@ -397,7 +393,7 @@ def _baselines(dataset: Dataset, table: pd.DataFrame) -> list[str]:
     return ["ridge", "svm", *["motion_only"] * moves, *["site_only"] * (dataset.site is not None)]
 
 
-def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> str:
+def _text(path: Path, kind: str, keys: dict[str, Any], comment: str) -> str:
     """Return a YAML file with its schema and a comment, or the one at `path` if it was edited since."""
     body = "".join(f"{key}: {_quoted(value)}\n" for key, value in keys.items())
     present, mark = _present(path), WRITTEN_BY_BOLT + "{}).\n"
@@ -406,7 +402,7 @@ def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path)
         if mark.format(_digest(written)) not in present:
             log.warning("%s was edited and is used as it is; delete it to have it written again", path)
             return present
-    return SCHEMA.format(root=root, kind=kind) + comment + mark.format(_digest(body)) + body
+    return SCHEMA.format(root=ROOT.resolve(), kind=kind) + comment + mark.format(_digest(body)) + body
 
 
 def _present(path: Path) -> str | None:
