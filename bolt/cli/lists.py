@@ -6,18 +6,8 @@ import re
 from argparse import Namespace
 from pathlib import Path
 
-from bolt.atlases.description import (
-    ATLAS_DIR,
-    FETCH,
-    AtlasFile,
-    AtlasImage,
-    atlas_folder,
-    describe_atlas,
-    find_image,
-    find_labels,
-    known_atlases,
-    reachable,
-)
+from bolt.atlases import description
+from bolt.atlases.description import AtlasFile, describe_atlas, find_image, find_labels, known_atlases, reachable
 from bolt.atlases.labels import count_rois, describe_names
 from bolt.config import Model, Paths, known, load_config, load_model
 from bolt.io.errors import DataError, list_entry
@@ -53,7 +43,7 @@ def _image(name: str, about: AtlasFile, paths: Paths) -> str:
     """Return where the image is, or how to get it."""
     if about.kind == "spheres":
         return "drawn from coordinates"
-    folder = atlas_folder(name)
+    folder = description.atlas_folder(name)
     try:
         find_labels(about, folder, paths.atlas_dir)
     except DataError:
@@ -68,9 +58,10 @@ def _image(name: str, about: AtlasFile, paths: Paths) -> str:
     return "; ".join(f"{', '.join(spaces)}: {place}" if len(places) > 1 else place for place, spaces in places.items())
 
 
-def _not_found(about: AtlasFile, image: AtlasImage) -> str:
-    download = f"{FETCH}, or " if image.url else ""
-    return f"not found: {download}put {image.file} into the folder that {ATLAS_DIR} names (from {about.source})"
+def _not_found(about: AtlasFile, image: description.AtlasImage) -> str:
+    download = f"{description.FETCH}, or " if image.url else ""
+    folder = f"the folder that {description.ATLAS_DIR} names"
+    return f"not found: {download}put {image.file} into {folder} (from {about.source})"
 
 
 def describe_atlas_of(options: Namespace) -> None:

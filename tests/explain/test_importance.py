@@ -10,15 +10,7 @@ import torch
 from bolt.config import Folds, Model, Training, load_dataset
 from bolt.explain import importance as explain
 from bolt.explain.explainable import can_be_explained, has_importance
-from bolt.explain.importance import (
-    DRAWS,
-    explain_fold,
-    explain_inner,
-    explain_untrained,
-    fresh_model,
-    importance_of,
-    load_bolt,
-)
+from bolt.explain.importance import explain_fold, explain_untrained, fresh_model, importance_of, load_bolt
 from bolt.explain.landmarks import LEVELS, FoldScans, landmark_regression, top_tokens
 from bolt.explain.relevance import importance
 from bolt.explain.weights import (
@@ -128,7 +120,7 @@ def test_test_scans_with_events_have_the_mean_of_a_few_random_models(tmp_path):
     explain_untrained(cache, tmp_path, "cpu")
     table, curves = read_importance(tmp_path, UNTRAINED)
     assert table["scan_id"].str[4:6].tolist() == ["00", "02", "03"] and set(table["role"]) == {"test"}
-    models = [fresh_model(load_checkpoint(tmp_path)[1], draw) for draw in range(DRAWS)]
+    models = [fresh_model(load_checkpoint(tmp_path)[1], draw) for draw in range(explain.DRAWS)]
     for scan, predicted, curve in zip([0, 2, 3], [0, 0, 1], curves, strict=True):
         own = [importance_of(model, [cache.series(scan)], "cpu", [predicted])[0] for model in models]
         np.testing.assert_allclose(curve, np.mean([one / one.mean() for one in own], axis=0), rtol=1e-4)
@@ -207,7 +199,7 @@ def inner_of(folder, test_shift=0.0):
     write_table(make_inner_folds(table, scans, 0, Folds(outer=2), 2), inner, FOLD_COLUMNS)
     for fold in range(2):
         train(cache, inner, fold, folder / "run/fold-0/inner", epochs=2)
-    explain_inner(SeriesCache(cache), folder / "run/fold-0/inner", range(2), "cpu")
+    explain.explain_inner(SeriesCache(cache), folder / "run/fold-0/inner", range(2), "cpu")
     return cache, folder / "run"
 
 

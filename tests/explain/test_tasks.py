@@ -8,16 +8,8 @@ import pytest
 from scipy import stats
 
 from bolt.config import Explain
-from bolt.explain.tasks import (
-    Course,
-    alignment,
-    event_mask,
-    event_masks,
-    kinds_of,
-    read_events,
-    transitions,
-    write_tasks,
-)
+from bolt.explain import tasks
+from bolt.explain.tasks import alignment, event_mask, event_masks, kinds_of, read_events, transitions, write_tasks
 from bolt.explain.weights import UNTRAINED, read_importance, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
@@ -200,7 +192,7 @@ def test_the_alignment_is_that_of_every_shift_computed_one_by_one():
 def test_events_of_which_no_scan_has_a_volume_have_no_mask():
     weights = np.ones((2, 12))
     weights[:, 8:] = np.nan  # dropped
-    course = Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
+    course = tasks.Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
     assert list(event_masks(course, 0.0, ["early", "late"])) == ["early"]
     found = event_masks(course, -4.0, ["early", "late"])  # four seconds earlier, the late one is seen
     assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"early": [0], "late": [7, 8]}

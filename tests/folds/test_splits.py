@@ -11,19 +11,8 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
-from bolt.folds.splits import (
-    FOLD_COLUMNS,
-    ROLES,
-    audit_folds,
-    hold_out,
-    label_units,
-    make_folds,
-    make_inner_folds,
-    people,
-    permutations,
-    quarters,
-    stratified_groups,
-)
+from bolt.folds import splits
+from bolt.folds.splits import ROLES, audit_folds, make_folds, make_inner_folds, people, permutations, quarters
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
 
@@ -57,7 +46,7 @@ def in_families(scans, size=2):
 def test_shares_and_strata():
     scans = make_scans(200)
     folds = make_folds(scans, Folds())
-    assert list(folds) == list(FOLD_COLUMNS)
+    assert list(folds) == list(splits.FOLD_COLUMNS)
     assert folds.groupby(["fold", "role"]).size().unstack()[list(ROLES)].to_numpy().tolist() == [[160, 20, 20]] * 10
     cells = folds.merge(scans, on="scan_id").groupby(["role", "fold", "label", "site"]).size().unstack([2, 3])
     assert (cells.loc[["test", "validation"]] == 5).all(axis=None)
@@ -75,7 +64,7 @@ def test_validation_is_a_share_of_all_subjects():
 @pytest.mark.parametrize(("share", "n"), [(0.1, 6), (0.25, 15), (0.5, 30), (0.9, 30)])
 def test_a_share_of_the_groups_is_held_out(share, n):
     """Half of them at most."""
-    assert len(hold_out(make_scans(60), share, 0)) == n
+    assert len(splits.hold_out(make_scans(60), share, 0)) == n
 
 
 def test_seed_decides():
@@ -263,7 +252,7 @@ def test_groups_are_divided_as_scikit_learn_does(n, n_strata, n_groups, n_parts,
             expected = [set(groups[held_out]) for _, held_out in splitter.split(strata, strata, groups)]
         except ValueError:  # too few of everything
             return
-    names, part = stratified_groups(strata, groups, n_parts, seed)
+    names, part = splits.stratified_groups(strata, groups, n_parts, seed)
     assert [set(names[part == i]) for i in range(n_parts)] == expected
 
 
@@ -427,7 +416,7 @@ def scans_of(width: int) -> pd.DataFrame:
 @pytest.mark.parametrize(("unit", "width"), [("group", 4), ("subject", 2), ("scan_id", 1)])
 def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> None:
     scans = scans_of(width)
-    assert label_units(scans).equals(scans[unit])
+    assert splits.label_units(scans).equals(scans[unit])
     drawn = permutations(scans, 30, np.random.default_rng(0))
     by_unit = drawn.reshape(30, -1, width)
     assert (by_unit == by_unit[..., :1]).all()  # one label per unit
@@ -438,4 +427,4 @@ def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> Non
 def test_where_the_family_is_unknown_it_is_the_subject() -> None:
     scans = scans_of(4)
     assert people(scans.assign(group=None)).equals(scans["subject"])
-    assert label_units(scans.assign(group=None)).equals(scans["subject"])
+    assert splits.label_units(scans.assign(group=None)).equals(scans["subject"])
