@@ -14,6 +14,7 @@ from bolt.experiments.results import RESULT_COLUMNS
 from bolt.experiments.tables import as_in_paper
 from bolt.workflow.run import Run
 from tests.experiments.test_entries import configured
+from tests.experiments.test_results import PUBLISHED
 from tests.paper_list import belongs, listed
 from tests.report.before import as_before
 
@@ -101,20 +102,13 @@ def test_the_list_names_the_files_of_every_command():
     assert not belongs("brain_maps_other_x.png", "brain_maps", found["brain_maps"], trained=False)
 
 
-FORMULAS = {
-    "LSTM": ("O(N²T)", 1), "CNN-LSTM": ("O(kN²T) + O(N²T)", 1), "GC-LSTM": ("O(N²T)", 1), "STAGIN": (None, None),
-    "SwinT": ("O(NTW)", 1), "Longformer": (None, 1), "BaND": ("O(NT²)", 2), "TFF": ("O(NTW)", 1),
-    "IFT-Net": ("O(NT²)", 2), "HATNet": ("O(NTW)", 1), "BolT": ("O(NTW(1 + β·m·(1 − α))/α)", 1),
-    "BolT, vanilla": ("O(NT²)", 2),
-}  # fmt: skip
-"""Of Longformer, the paper states "linear" without a formula."""
-
-
 def test_formulas_stand_beside_exponents():
-    table = with_formulas(pd.DataFrame({"row": list(FORMULAS), "operations": 1.0}), load_experiment("complexity"))
+    table = with_formulas(
+        pd.DataFrame({"row": list(PUBLISHED["formulas"]), "operations": 1.0}), load_experiment("complexity")
+    )
     stated = table[["row", "formula", "paper_exponent"]].astype(object)
     stated = stated.where(stated.notna(), None)
-    assert {row: (formula, power) for row, formula, power in stated.to_numpy()} == FORMULAS
+    assert {row: [formula, power] for row, formula, power in stated.to_numpy()} == PUBLISHED["formulas"]
     assert r"\textsuperscript{2}" in escape("O(NT²)") and r"$\beta$" in escape("β·m")
 
 

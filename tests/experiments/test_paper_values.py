@@ -16,12 +16,14 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml, sha256
 from bolt.report.tables import paper_of
 from bolt.workflow.run import Run
-from tests.experiments.test_results import PAPER
+from tests.experiments.test_results import PUBLISHED
 from tests.snake import write_yaml
 
 
 def test_the_papers_tables_are_those_that_were_checked():
-    assert {file.stem: sha256(file) for file in (ROOT / "config/experiments/paper").glob("*.tsv")} == PAPER["checked"]
+    assert {file.stem: sha256(file) for file in (ROOT / "config/experiments/paper").glob("*.tsv")} == PUBLISHED[
+        "checked"
+    ]
 
 
 def published(experiment, row, atlas, metric):
@@ -35,9 +37,9 @@ def published(experiment, row, atlas, metric):
 
 def test_every_step_of_the_ablation_has_its_settings_and_its_value():
     experiment = load_experiment("ablation")
-    assert [row.row for row in experiment.rows] == list(PAPER["ablation"])
+    assert [row.row for row in experiment.rows] == list(PUBLISHED["ablation"])
     for row in experiment.rows:
-        settings, accuracy, auc = PAPER["ablation"][row.row]
+        settings, accuracy, auc = PUBLISHED["ablation"][row.row]
         assert row.model == "bolt" and row.hyper == settings, row.row
         assert published(experiment, row, "schaefer400", "accuracy") == {"hcp_rest": accuracy}, row.row
         assert published(experiment, row, "aal116", "auc") == {"hcp_rest": auc}, row.row
@@ -46,8 +48,8 @@ def test_every_step_of_the_ablation_has_its_settings_and_its_value():
 def test_every_competing_method_has_its_own_values():
     experiment = load_experiment("comparison")
     rows = {row.model: row for row in experiment.rows if row.paper}
-    assert list(rows) == list(PAPER["comparison"])
-    for model, (accuracies, aucs) in PAPER["comparison"].items():
+    assert list(rows) == list(PUBLISHED["comparison"])
+    for model, (accuracies, aucs) in PUBLISHED["comparison"].items():
         for atlas, metric, values in (("schaefer400", "accuracy", accuracies), ("aal116", "auc", aucs)):
             expected = dict(zip(("hcp_rest", "hcp_task", "abide1"), values, strict=True))
             assert published(experiment, rows[model], atlas, metric) == expected, model

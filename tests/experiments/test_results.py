@@ -20,9 +20,9 @@ from bolt.io.files import read_yaml, write_status
 from tests.evaluate.test_paired import CLASSES, made_up
 
 METRICS = ["accuracy", "recall", "precision", "auc"]
-PAPER = read_yaml(Path(__file__).with_name("paper.yaml"))
+PUBLISHED = read_yaml(Path(__file__).with_name("paper.yaml"))
 """Numbers of the paper, copied by hand."""
-FAMILY = {row: family for family, rows in PAPER["families"].items() for row in rows}
+FAMILY = {row: family for family, rows in PUBLISHED["families"].items() for row in rows}
 
 
 def write_run(folder: Path, predictions: pd.DataFrame, seed: int = 0) -> Path:
@@ -54,7 +54,7 @@ def test_the_papers_family_averages() -> None:
     paper = paper_values(load_experiment("comparison")).rename(columns={"model": "row"})
     found = families(paper, FAMILY, "BolT", "paper_mean").set_index(["dataset", "family", "metric"])
     slips = []
-    for dataset, rows in PAPER["improvements"].items():
+    for dataset, rows in PUBLISHED["improvements"].items():
         for family, values in rows.items():
             for metric, value in zip(METRICS, values, strict=True):
                 own = found.loc[dataset, family, metric]
