@@ -29,18 +29,12 @@ from bolt.models.registry import FROM_FILE
 from bolt.models.suitability import check_file
 
 SCHEMA = "# yaml-language-server: $schema={root}/config/schemas/{kind}.json\n"
-ABOUT = {
-    "group": ("family", "family_id", "group"),
-    "site": ("site", "site_id", "center", "centre", "scanner"),
-    "age": ("age", "age_at_scan"),
-    "sex": ("sex", "gender"),
-}
+WORDS = read_yaml(Path(__file__).with_name("words.yaml"))
+ABOUT: dict[str, list[str]] = WORDS["columns"]
 """Keys of a dataset, and what tables of participants call these columns."""
-MOST_CLASSES = 10
-CONTROLS = {"con", "control", "ctl", "ctrl", "cn", "hc", "hv", "nc", "nt", "td", "tdc", "healthy", "normal", "typical"}
-CONTROLS |= {"healthy control", "healthy volunteer", "healthy subject", "normal control", "neurotypical", "unaffected"}
-CONTROLS |= {"typically developing", "typical development", "cognitively normal", "no", "none", "non patient"}
+CONTROLS = frozenset(WORDS["controls"])
 """Names of classes, as words without a plural s, that are not the positive one by default."""
+MOST_CLASSES = 10
 FEW, SMALL = 100, "bolt_small"
 """Of fewer labelled scans, the model by default."""
 FILTERS = {"task": "tasks", "session": "sessions", "run": "runs"}
