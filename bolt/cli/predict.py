@@ -124,9 +124,8 @@ def scans_to_predict(options: argparse.Namespace, pack: Pack) -> NewScans:
     place, config, _ = write_study(work, NAME, folder, wishes_of(options, pack, work))
     for target in ["resources"] * options.fetch + ["series"]:
         if call_workflow(work, place, [target], options.n_cpus):
-            raise DataError(
-                "the series of these images could not be made", where=work, hint="See above; the same command resumes"
-            )
+            what = "the series of these images could not be made"
+            raise DataError(what, where=work, hint="See above; the same command resumes")
     layout = Layout(config)
     found = read_results(work / layout.results, pack, options.label)
     exclusions = read_table(work / layout.exclusions, text=("scan_id", "stage", "reason"))

@@ -96,9 +96,8 @@ def tested(entry: Entry) -> str:
 
 
 def _nothing(experiment: Experiment) -> DataError:
-    return DataError(
-        f"no run of experiment '{experiment.name}' has been explained", hint=f"Ask for the target '{experiment.name}'"
-    )
+    what = f"no run of experiment '{experiment.name}' has been explained"
+    return DataError(what, hint=f"Ask for the target '{experiment.name}'")
 
 
 def _as_in_paper(

@@ -118,9 +118,8 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
                 table = read_table(layout.bands(name, atlas), text=("scan_id", "subject", "network", "band"))
                 bands.append(table.assign(**where))
     if not spectra:
-        raise DataError(
-            f"experiment '{name}' has no spectra of any dataset", where=out, hint=f"Ask for the target '{name}'"
-        )
+        what = f"experiment '{name}' has no spectra of any dataset"
+        raise DataError(what, where=out, hint=f"Ask for the target '{name}'")
     spectrum, shares = pd.concat(spectra), pd.concat(bands)
     means, differences = band_means(shares), atlas_differences(shares)
     draw_spectra(spectrum, shares, out / f"{name}.png")

@@ -272,9 +272,8 @@ def landmark_regression(
     shortest = min((len(w) for weights in explained.values() for w in weights.curves["important"].values()), default=0)
     if side_by_side and shortest < tokens:
         what = f"a scan has only {shortest} volumes, fewer than the {tokens} that its regression takes side by side"
-        raise DataError(
-            what, where=run, hint="Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'"
-        )
+        hint = "Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'"
+        raise DataError(what, where=run, hint=hint)
     rows, coefficients, controls, curve, ratios = [], [], [], [], []
     for fold, weights in explained.items():
         folder = run / f"fold-{fold}"

@@ -207,9 +207,8 @@ def read_events(path: str | Path) -> pd.DataFrame:
     """
     table = read_table(path, text=("trial_type",))
     if "onset" not in table:
-        raise DataError(
-            "column 'onset' is missing", where=path, hint="Give the BIDS columns onset, duration, trial_type"
-        )
+        what = "column 'onset' is missing"
+        raise DataError(what, where=path, hint="Give the BIDS columns onset, duration, trial_type")
     if "trial_type" not in table:
         table["trial_type"] = "event"
     if "duration" not in table:

@@ -171,9 +171,8 @@ def _site_parts(scans: pd.DataFrame, settings: Folds) -> Iterator[tuple[set[str]
     if "" in sites:
         raise DataError(f"{(scans['site'] == '').sum()} scans have no site", hint="Set 'site' in the dataset's file")
     if len(sites) < 3:
-        raise DataError(
-            f"leave-site-out needs at least three sites, but there are {len(sites)}", hint="Set 'folds: scheme: kfold'"
-        )
+        what = f"leave-site-out needs at least three sites, but there are {len(sites)}"
+        raise DataError(what, hint="Set 'folds: scheme: kfold'")
     if len(sites) != settings.outer:
         what = f"leave-site-out makes one fold per site: there are {len(sites)} sites, but {settings.outer} folds"
         raise DataError(what, hint=f"Set 'folds: outer' to {len(sites)}")
@@ -276,9 +275,8 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     scans = scans.astype(text).sort_values("scan_id", ignore_index=True)
     groups = scans.groupby("subject")["group"].nunique()
     if (groups > 1).any():
-        raise DataError(
-            f"subject '{groups.idxmax()}' is in {groups.max()} groups", hint="Assign each subject to one group"
-        )
+        what = f"subject '{groups.idxmax()}' is in {groups.max()} groups"
+        raise DataError(what, hint="Assign each subject to one group")
     counts = scans.groupby("label")["group"].nunique()
     if len(counts) < 2:
         raise DataError(f"only one class: {', '.join(counts.index) or 'none'}", hint="Check the label column")
