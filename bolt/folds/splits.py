@@ -209,11 +209,7 @@ def quarters(labels: pd.Series) -> pd.Series:
 
 
 def audit_folds(
-    folds: pd.DataFrame,
-    scans: pd.DataFrame,
-    contents: Mapping[str, pd.Series] | None = None,
-    *,
-    by_site: bool = False,
+    folds: pd.DataFrame, scans: pd.DataFrame, contents: Mapping[str, pd.Series] | None = None, *, by_site: bool = False
 ) -> None:
     """Refuse folds that have leaks or are unusable for training.
 

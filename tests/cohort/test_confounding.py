@@ -34,10 +34,7 @@ def by_measure(scans, classes=CLASSES):
 
 PLANTED = {
     "Site": ("site", lambda label, random: np.where(random.random(len(label)) < 0.5, label, "z")),
-    "Sex": (
-        "sex",
-        lambda label, random: np.where((random.random(len(label)) < 0.6) & (label != "patient"), "F", "M"),
-    ),
+    "Sex": ("sex", lambda label, random: np.where((random.random(len(label)) < 0.6) & (label != "patient"), "F", "M")),
     "Age": ("age", lambda label, random: random.normal(30, 8, len(label)) + 8 * (label == "patient")),
     "Head motion": ("mean_fd", lambda label, random: random.gamma(2, 0.1, len(label)) * (1 + (label == "patient"))),
 }
