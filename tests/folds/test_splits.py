@@ -32,13 +32,6 @@ def make_scans(n=40, sites=2, scans_each=1):
     return pd.DataFrame(rows)
 
 
-def abide_scans():
-    table = pd.read_csv(shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv")
-    table = table[(table.FILE_ID != "no_filename") & (table.qc_rater_1 == "OK")]
-    scans = pd.DataFrame({"scan_id": table.FILE_ID, "subject": table.SUB_ID.astype(str), "group": None})
-    return scans.assign(site=table.SITE_ID, label=table.DX_GROUP.astype(str))
-
-
 def in_families(scans, size=2):
     return scans.assign(group="family-" + (scans.subject.str[-3:].astype(int) // size).astype(str))
 
@@ -104,7 +97,10 @@ def test_few_subjects_still_have_both_classes_to_validate_on():
 
 
 def test_the_real_abide_cohort():
-    scans = abide_scans()
+    table = pd.read_csv(shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv")
+    table = table[(table.FILE_ID != "no_filename") & (table.qc_rater_1 == "OK")]
+    scans = pd.DataFrame({"scan_id": table.FILE_ID, "subject": table.SUB_ID.astype(str), "group": None})
+    scans = scans.assign(site=table.SITE_ID, label=table.DX_GROUP.astype(str))
     folds = make_folds(scans, Folds(outer=5)).merge(scans[["scan_id", "site", "label"]], on="scan_id")
     test = folds[folds.role == "test"]
     assert np.ptp(test.groupby("fold").size()) <= 6
