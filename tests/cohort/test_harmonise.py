@@ -45,7 +45,7 @@ def test_a_planted_site_effect_is_removed_from_test_scans():
 
 
 PEOPLE = pd.read_csv(Path(__file__).with_name("combat.tsv"), sep="\t")
-"""Five, four and three scans of a site, and what neuroCombat 0.2.12 (the authors of Fortin et al. 2018) makes of them."""
+"""Scans of three sites, and what neuroCombat 0.2.12, of the authors of Fortin et al. 2018, makes of them."""
 SITE, SCANS = PEOPLE["site"].to_numpy(str), PEOPLE.filter(like="scan_").to_numpy(np.float32)
 
 
