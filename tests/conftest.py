@@ -30,7 +30,7 @@ LONGEST = (
     *("workflow/test_dag.py", "workflow/test_experiments.py", "end_to_end/test_wheel.py"),
     *("preprocess/test_anatomical.py", "training/test_runner.py", "workflow/test_cluster.py"),
     *("report/test_browser.py", "report/pages/test_report.py", "preprocess/test_workflows.py"),
-    *("workflow/test_conda.py", "models/test_window_attention.py", "explain/test_inner.py"),
+    *("workflow/test_conda.py", "models/test_window_attention.py", "explain/test_importance.py"),
     *("preprocess/test_native.py", "datasets/test_phantom.py", "preprocess/quality/test_compute.py"),
 )
 """Files that take longest."""

@@ -35,7 +35,7 @@ from bolt.series.gather import build_cache, plan_joins
 from bolt.series.parcellate import parcellate, write_parcellated
 from bolt.workflow.checks import check_download_space, check_names
 from tests.abide import bucket_path, people, write_people
-from tests.bad_inputs import DATA_CASES, Case
+from tests.bad_inputs import CASES, DATA_CASES, PAGE, Case, render
 from tests.caches import pack, scan_table
 from tests.fake_bids import bold_path, save_bold, write_bids
 from tests.fake_cifti import NAMES as PARCELS
@@ -714,3 +714,20 @@ def test_abides_selection_is_not_bad_input(tmp_path):
     where = write_people(table, tmp_path / "people.csv")
     scans = index(config, load_dataset("abide1").model_copy(update={"subjects_table": where}))
     assert scans.exclude_stage.dropna().tolist() == ["selection"]
+
+
+# ---- the page ------------------------------------------------------------------------------------
+def test_the_page_is_made_of_the_lists():
+    assert PAGE.read_text() == render(), "run: python -m tests.bad_inputs"
+
+
+def test_inputs_are_unique():
+    inputs = [case.input for cases in CASES.values() for case in cases]
+    assert len(set(inputs)) == len(inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("4.nii.gz: 3 bytes, but 9 are due.", True), ("3 bytes, but many", False), ("bytes", False)]
+)
+def test_a_message_is_found_whatever_stands_for_the_dots(text, said):
+    assert Case("cut", "excluded", "… bytes, but … are due").is_said(text) is said

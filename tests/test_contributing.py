@@ -8,8 +8,8 @@ import yaml
 import bolt
 from bolt import config as configuration
 from bolt.atlases.description import ATLASES
+from bolt.cli.lists import END, START, model_row, model_table
 from bolt.cli.main import main
-from bolt.cli.model_table import END, START, model_row, model_table
 from bolt.config import ROOT, Model
 from bolt.io.files import read_table, read_yaml
 from bolt.models import registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import pickle
 import re
@@ -38,71 +37,18 @@ from bolt.workflow.checks import check_names
 from tests.snake import series_dataset, write_yaml
 
 HOSTILE = [
-    "../../x",
-    "/etc/passwd",
-    "..",
-    ".hidden",
-    "a;touch pwned",
-    "$(touch pwned)",
-    "`touch pwned`",
-    "a|b",
-    "a>pwned",
-    "a b",
-    "a'b",
-    'a"b',
-    "a\nb",
-    "--config",
-    "-x",
-    "~root",
-    "{scan}",
-    "*",
-    "a\x00b",
-    "a\\b",
-    "x" * 300,
-    "",
-]
+    "../../x", "/etc/passwd", "..", ".hidden", "a;touch pwned", "$(touch pwned)", "`touch pwned`", "a|b", "a>pwned",
+    "a b", "a'b", 'a"b', "a\nb", "--config", "-x", "~root", "{scan}", "*", "a\x00b", "a\\b", "x" * 300, "",
+]  # fmt: skip
 
 
 # ---- code
 
 
-def calls(tree):
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (f"import {alias.name}" for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"import {node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call):
-            named = ", ".join(map(ast.unparse, node.keywords))  # other arguments are calls of their own, or harmless
-            yield f"{ast.unparse(node.func)}({named})"
-
-
-FORBIDDEN = [
-    r"import (pickle|dill|cloudpickle|marshal|shelve)\b",
-    r"(torch|joblib)\.load\(",
-    r"read_pickle\(",
-    r"allow_pickle=True",
-    r"yaml\.(unsafe_load|full_load|load_all)\(",
-    r"yaml\.load\((?!.*Loader=_Loader)",
-    r"(?<![\w.])(eval|exec)\(",
-    r"os\.(system|popen)\(",
-    r"shell=True",
-    r"extractall\(|unpack_archive\(",
-]
-
-
-OF_OWN_SOURCE = {("registry.py", r"(?<![\w.])(eval|exec)\(")}
-"""Calls that run nothing but the source of this package."""
-
-
-def test_no_module_reads_what_can_run_code():
-    files = sorted((ROOT / "bolt").rglob("*.py"))
-    assert len(files) > 150
-    for file in files:
-        for call in calls(ast.parse(file.read_text(encoding="utf-8"))):
-            for pattern in FORBIDDEN:
-                if (file.name, pattern) not in OF_OWN_SOURCE:
-                    assert not re.search(pattern, call, re.DOTALL), (file, call)
+def test_no_array_is_unpickled():
+    """Whatever else can run code is refused by ruff: `pyproject.toml` names it."""
+    for file in (ROOT / "bolt").rglob("*.py"):
+        assert "allow_pickle=True" not in file.read_text(encoding="utf-8"), file
 
 
 class Evil:

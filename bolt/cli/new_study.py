@@ -29,18 +29,12 @@ from bolt.models.registry import FROM_FILE
 from bolt.models.suitability import check_file
 
 SCHEMA = "# yaml-language-server: $schema={root}/config/schemas/{kind}.json\n"
-ABOUT = {
-    "group": ("family", "family_id", "group"),
-    "site": ("site", "site_id", "center", "centre", "scanner"),
-    "age": ("age", "age_at_scan"),
-    "sex": ("sex", "gender"),
-}
+WORDS = read_yaml(Path(__file__).with_name("words.yaml"))
+ABOUT: dict[str, list[str]] = WORDS["columns"]
 """Keys of a dataset, and what tables of participants call these columns."""
-MOST_CLASSES = 10
-CONTROLS = {"con", "control", "ctl", "ctrl", "cn", "hc", "hv", "nc", "nt", "td", "tdc", "healthy", "normal", "typical"}
-CONTROLS |= {"healthy control", "healthy volunteer", "healthy subject", "normal control", "neurotypical", "unaffected"}
-CONTROLS |= {"typically developing", "typical development", "cognitively normal", "no", "none", "non patient"}
+CONTROLS = frozenset(WORDS["controls"])
 """Names of classes, as words without a plural s, that are not the positive one by default."""
+MOST_CLASSES = 10
 FEW, SMALL = 100, "bolt_small"
 """Of fewer labelled scans, the model by default."""
 FILTERS = {"task": "tasks", "session": "sessions", "run": "runs"}
@@ -170,11 +164,9 @@ def source_of_folder(path: Path) -> str:
     if not path.exists():
         raise DataError("no such folder", where=path, hint="Correct the path")
     if not about.is_file():
-        raise DataError(
-            "neither a BIDS folder (no dataset_description.json) nor a table of series",
-            where=path,
-            hint="Give the top folder of a BIDS dataset or of fMRIPrep's output, or a table with 'subject' and 'file'",
-        )
+        what = "neither a BIDS folder (no dataset_description.json) nor a table of series"
+        hint = "Give the top folder of a BIDS dataset or of fMRIPrep's output, or a table with 'subject' and 'file'"
+        raise DataError(what, where=path, hint=hint)
     described = read_json(about)
     described = described if isinstance(described, dict) else {}
     # BIDS 1.4 and later, fMRIPrep 1 before and fMRIPrep until 1.3 name the tool that made a folder in different ways
@@ -187,11 +179,8 @@ def source_of_folder(path: Path) -> str:
         if tool in " ".join(names).casefold():
             return source
     if described.get("DatasetType") == "derivative":
-        raise DataError(
-            f"derivatives of {', '.join(names) or 'an unknown tool'}",
-            where=about,
-            hint="Those of fMRIPrep and XCP-D are read; for others see docs/data.md",
-        )
+        what = f"derivatives of {', '.join(names) or 'an unknown tool'}"
+        raise DataError(what, where=about, hint="Those of fMRIPrep and XCP-D are read; for others see docs/data.md")
     return "bids"
 
 
@@ -291,10 +280,8 @@ def _classes(values: pd.Series, label: str) -> list[str] | None:
         raise DataError(f"label '{label}' has {len(found)} values", hint="Choose a column with two at least")
     if len(found) <= MOST_CLASSES:
         if len({name.casefold() for name in found}) < len(found):
-            raise DataError(
-                f"label '{label}' has values that differ in case alone: {', '.join(found)}",
-                hint="Write them alike, or name some with --classes",
-            )
+            what = f"label '{label}' has values that differ in case alone: {', '.join(found)}"
+            raise DataError(what, hint="Write them alike, or name some with --classes")
         words = {name: re.sub("[^a-z]+", " ", name.casefold()).strip().removesuffix("s") for name in found}
         return sorted(found, key=lambda name: words[name] not in CONTROLS) if len(found) == 2 else found
     if pd.to_numeric(values, errors="coerce").notna().sum() == values.notna().sum():
@@ -362,17 +349,13 @@ def write_study(
         if model not in models:
             configuration.load_model(model)
     described = dataset.model_dump(mode="json", exclude_unset=True, exclude={"name"})
-    root, place, about = ROOT.resolve(), Path(f"{name}.yaml"), Path("datasets", f"{name}.yaml")
+    place, about, root = Path(f"{name}.yaml"), Path("datasets", f"{name}.yaml"), ROOT.resolve()
     found = f"# What `bolt` found in {_quoted(str(data))}.\n"
     run = f"# Run it: snakemake --cores 8 --configfile {place} --snakefile {root}/Snakefile\n"
     run += f"# All keys: {root}/config/config.yaml\n"
-    texts = {
-        about: _text(folder / about, "dataset", described, found, root),
-        place: _text(folder / place, "config", keys, run, root),
-    }
-    for own, settings in models.items():
-        file = Path("models", f"{own}.yaml")
-        texts[file] = _text(folder / file, "model", settings, "", root)
+    contents = {about: ("dataset", described, found), place: ("config", keys, run)}
+    contents |= {Path("models", f"{own}.yaml"): ("model", settings, "") for own, settings in models.items()}
+    texts = {file: _text(folder / file, *content) for file, content in contents.items()}
     if scratch is not None and any(_present(folder / file) not in (None, text) for file, text in texts.items()):
         folder = scratch
     for file, text in texts.items():
@@ -404,7 +387,7 @@ def _baselines(dataset: Dataset, table: pd.DataFrame) -> list[str]:
     return ["ridge", "svm", *["motion_only"] * moves, *["site_only"] * (dataset.site is not None)]
 
 
-def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path) -> str:
+def _text(path: Path, kind: str, keys: dict[str, Any], comment: str) -> str:
     """Return a YAML file with its schema and a comment, or the one at `path` if it was edited since."""
     body = "".join(f"{key}: {_quoted(value)}\n" for key, value in keys.items())
     present, mark = _present(path), WRITTEN_BY_BOLT + "{}).\n"
@@ -413,7 +396,7 @@ def _text(path: Path, kind: str, keys: dict[str, Any], comment: str, root: Path)
         if mark.format(_digest(written)) not in present:
             log.warning("%s was edited and is used as it is; delete it to have it written again", path)
             return present
-    return SCHEMA.format(root=root, kind=kind) + comment + mark.format(_digest(body)) + body
+    return SCHEMA.format(root=ROOT.resolve(), kind=kind) + comment + mark.format(_digest(body)) + body
 
 
 def _present(path: Path) -> str | None:

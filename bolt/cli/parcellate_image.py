@@ -91,20 +91,16 @@ def series_places(out: str, image: str | Path, names: Sequence[str]) -> list[Pat
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"two atlases are called '{twice[0]}'", hint="Rename one of the files")
-    suffix = Path(out).suffix
-    if out.endswith("/") or Path(out).is_dir():
-        suffix = ""
+    suffix = "" if out.endswith("/") or Path(out).is_dir() else Path(out).suffix
     if suffix and suffix != ".npy":
-        raise ConfigError(
-            f"series are written as .npy, not {suffix}", where=out, hint="Give a name that ends in .npy, or a folder"
-        )
+        what = f"series are written as .npy, not {suffix}"
+        raise ConfigError(what, where=out, hint="Give a name that ends in .npy, or a folder")
     if not suffix:
         stem = Path(image).name.removesuffix(".gz").removesuffix(".nii")
         return [Path(out) / f"{stem}_atlas-{name}_timeseries.npy" for name in names]
     if len(names) > 1 and ATLAS not in out:
-        raise ConfigError(
-            f"one file for the series of {len(names)} atlases", where=out, hint=f"Give a folder, or a name with {ATLAS}"
-        )
+        what = f"one file for the series of {len(names)} atlases"
+        raise ConfigError(what, where=out, hint=f"Give a folder, or a name with {ATLAS}")
     return [Path(out.replace(ATLAS, name)) for name in names]
 
 

@@ -115,11 +115,8 @@ def scans_to_predict(options: argparse.Namespace, pack: Pack) -> NewScans:
         return read_results(folder, pack, options.label)
     series = pack.about.get("series")
     if series is None or series["space"] is None:
-        raise ConfigError(
-            "how the model's series were made is unknown, so none can be made of images",
-            where=options.model,
-            hint="Make series yourself, and give these",
-        )
+        what = "how the model's series were made is unknown, so none can be made of images"
+        raise ConfigError(what, where=options.model, hint="Make series yourself, and give these")
     made_by = {"bids": "BolT", "fmriprep": "fMRIPrep"}.get(source_of_folder(folder))
     if made_by is not None and made_by != series["made_by"]:
         log.warning("images preprocessed by %s; those of the training cohort by %s", made_by, series["made_by"])
@@ -127,9 +124,8 @@ def scans_to_predict(options: argparse.Namespace, pack: Pack) -> NewScans:
     place, config, _ = write_study(work, NAME, folder, wishes_of(options, pack, work))
     for target in ["resources"] * options.fetch + ["series"]:
         if call_workflow(work, place, [target], options.n_cpus):
-            raise DataError(
-                "the series of these images could not be made", where=work, hint="See above; the same command resumes"
-            )
+            what = "the series of these images could not be made"
+            raise DataError(what, where=work, hint="See above; the same command resumes")
     layout = Layout(config)
     found = read_results(work / layout.results, pack, options.label)
     exclusions = read_table(work / layout.exclusions, text=("scan_id", "stage", "reason"))

@@ -48,9 +48,8 @@ def run_app(options: argparse.Namespace) -> int:
         As `bolt.cli.new_study.write_study`; participants without a usable scan.
     """
     if options.level == "group" and options.label is None:
-        raise ConfigError(
-            "the group level predicts a label", hint="Name its column: --label diagnosis (or run 'participant')"
-        )
+        what = "the group level predicts a label"
+        raise ConfigError(what, hint="Name its column: --label diagnosis (or run 'participant')")
     for name, number in (("--n-cpus", options.n_cpus), ("--mem-mb", options.mem_mb)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} is {number}", hint="Give 1 or more")
@@ -105,9 +104,8 @@ def _participants(options: argparse.Namespace, place: Path, config: Config, data
     theirs = scans[scans["subject"].isin(names) | scans["subject"].isin(options.participant_label)]
     unknown = sorted(names - set(theirs["subject"]))
     if unknown:
-        raise ConfigError(
-            f"--participant-label {unknown[0]}: no such participant", where=scans_table, hint="See its column 'subject'"
-        )
+        what = f"--participant-label {unknown[0]}: no such participant"
+        raise ConfigError(what, where=scans_table, hint="See its column 'subject'")
     usable = theirs[theirs["exclude_reason"].isna()]
     for scan in theirs[theirs["exclude_reason"].notna()].itertuples():
         log.warning("excluded: %s: %s", scan.scan_id, scan.exclude_reason)

@@ -52,11 +52,8 @@ class Covariates:
         for name in names:
             values = training[name].replace([np.inf, -np.inf], np.nan).dropna()
             if values.empty:
-                raise DataError(
-                    f"covariate '{name}' is missing for all training scans",
-                    where="covariates",
-                    hint="Remove it from the model's configuration, or fill in the column",
-                )
+                hint = "Remove it from the model's configuration, or fill in the column"
+                raise DataError(f"covariate '{name}' is missing for all training scans", where="covariates", hint=hint)
             if is_numeric_dtype(values):
                 columns.append({"column": name, "mean": float(values.mean()), "sd": float(values.std(ddof=0))})
             else:
@@ -85,12 +82,11 @@ class Covariates:
         """
         blocks = [np.empty((len(scans), 0))]
         for column in self.columns:
-            if column["column"] not in scans:
-                raise DataError(
-                    f"the scans have no column '{column['column']}', with which the model was trained",
-                    hint="Add it to the table of scans and index again",
-                )
-            values = scans[column["column"]]
+            name = column["column"]
+            if name not in scans:
+                what = f"the scans have no column '{name}', with which the model was trained"
+                raise DataError(what, hint="Add it to the table of scans and index again")
+            values = scans[name]
             if "levels" in column:
                 text = values.astype(str).where(values.notna())
                 block = np.stack([text == level for level in column["levels"]], axis=1)
@@ -102,6 +98,6 @@ class Covariates:
                 lost, problem = np.isnan(block[:, 0]), "missing; replaced by the training mean"
                 block[lost] = 0
             if lost.any():
-                log.warning("covariate '%s' of %d of %d scans: %s", column["column"], lost.sum(), len(scans), problem)
+                log.warning("covariate '%s' of %d of %d scans: %s", name, lost.sum(), len(scans), problem)
             blocks.append(block)
         return np.concatenate(blocks, axis=1).astype(np.float32)

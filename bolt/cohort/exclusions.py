@@ -52,12 +52,9 @@ def refuse_bad_scans(excluded: pd.DataFrame, listing: Path, refuse: bool) -> Non
         return
     write_table(bad, listing, EXCLUSION_COLUMNS)
     listed = "".join(f"\n  {scan} ({stage}): {reason}" for scan, stage, reason in bad.itertuples(index=False))
-    raise DataError(
-        f"the run stops because of {len(bad)} bad scan{'s' if len(bad) > 1 else ''} ('bad_scans: refuse'):{listed}\n"
-        "The file has the same list",
-        where=listing,
-        hint="Fix them, or exclude them: 'exclude: {scan_id: […]}' in the dataset's file, or 'bad_scans: continue'",
-    )
+    what = f"the run stops because of {len(bad)} bad scan{'s' if len(bad) > 1 else ''} ('bad_scans: refuse'):{listed}\n"
+    hint = "Fix them, or exclude them: 'exclude: {scan_id: […]}' in the dataset's file, or 'bad_scans: continue'"
+    raise DataError(f"{what}The file has the same list", where=listing, hint=hint)
 
 
 def scan_warnings(scan_id: str, status: Path) -> list[tuple[str, str, str]]:

@@ -71,10 +71,9 @@ class SiteEffects:
         counts = site.value_counts()
         known = sorted(str(name) for name in counts.index[counts >= MIN_SCANS])
         if len(known) < 2:
-            raise DataError(
-                f"harmonising needs two sites with at least {MIN_SCANS} training scans each, not {len(known)}",
-                hint="Set 'harmonise: null' in the model's configuration, or set 'site' in the dataset's file",
-            )
+            what = f"harmonising needs two sites with at least {MIN_SCANS} training scans each, not {len(known)}"
+            hint = "Set 'harmonise: null' in the model's configuration, or set 'site' in the dataset's file"
+            raise DataError(what, hint=hint)
         used = site.isin(known).to_numpy()
         values = features[used].astype(np.float64)
         varies = np.ptp(values, axis=0) > 0
@@ -87,10 +86,9 @@ class SiteEffects:
         of_site = (site[used].to_numpy()[:, None] == known).astype(np.float64)
         rank = np.linalg.matrix_rank
         if kept.size and rank(np.hstack([of_site, kept])) < len(known) + rank(kept - kept.mean(axis=0)):
-            raise DataError(
-                "the covariates that ComBat preserves tell the sites apart, so that neither's effect can be estimated",
-                hint="Remove from 'preserve' what is constant within the sites",
-            )
+            what = "the covariates that ComBat preserves tell the sites apart, so that neither's effect can be "
+            what += "estimated"
+            raise DataError(what, hint="Remove from 'preserve' what is constant within the sites")
         effects = np.zeros((kept.shape[1], features.shape[1]), np.float32)
         scale[:, varies], offset[:, varies], effects[:, varies] = _combat(values[:, varies], of_site, kept)
         return cls(known, scale, offset, effects)
@@ -125,10 +123,9 @@ class SiteEffects:
         if unseen.any():
             names = ", ".join(sorted(set(site[unseen].fillna("none").astype(str))))
             if not pooled:
-                raise DataError(
-                    f"{unseen.sum()} scans are from sites with fewer than {MIN_SCANS} training scans ({names})",
-                    hint="Set 'unseen_site: pooled' in the model's configuration to leave them unchanged",
-                )
+                what = f"{unseen.sum()} scans are from sites with fewer than {MIN_SCANS} training scans ({names})"
+                hint = "Set 'unseen_site: pooled' in the model's configuration to leave them unchanged"
+                raise DataError(what, hint=hint)
             log.warning(
                 "harmonisation: %d scans of sites without training scans (%s) are unchanged", unseen.sum(), names
             )

@@ -45,11 +45,8 @@ def check_experiment_names(config: Config, reserved: Collection[str]) -> None:
         elif names.count(name) > 1:
             problem = "is the name of two files"
         if problem:
-            raise ConfigError(
-                f"'{place}': the name of an experiment becomes a target, but '{name}' {problem}",
-                where="configuration: experiments",
-                hint="Rename the file",
-            )
+            what = f"'{place}': the name of an experiment becomes a target, but '{name}' {problem}"
+            raise ConfigError(what, where="configuration: experiments", hint="Rename the file")
 
 
 def check_experiment(experiment: Experiment, rows: Rows) -> None:
@@ -76,19 +73,13 @@ def check_experiment(experiment: Experiment, rows: Rows) -> None:
             check_model(model.model, model.hyper)
         except ConfigError as error:
             raise ConfigError(error.what, where=f"{of_row}, {error.where}", hint=error.hint) from None
-        inputs = inputs_of(model.model)
+        inputs, problem = inputs_of(model.model), ""
         if experiment.kind == "complexity" and inputs != "series":
-            raise ConfigError(
-                f"only the cost of models of series depends on scan length; '{model.model}' takes {inputs}",
-                where=of_row,
-                hint="Remove the row",
-            )
-        if experiment.explains is not None and not has_importance(model):
-            raise ConfigError(
-                "only BolT with CLS tokens and without covariates has importance weights, and can be explained",
-                where=of_row,
-                hint="Remove the row",
-            )
+            problem = f"only the cost of models of series depends on scan length; '{model.model}' takes {inputs}"
+        elif experiment.explains is not None and not has_importance(model):
+            problem = "only BolT with CLS tokens and without covariates has importance weights, and can be explained"
+        if problem:
+            raise ConfigError(problem, where=of_row, hint="Remove the row")
     _check_paper(experiment, {row.row: row.paper for row, _ in rows if row.paper}, where)
 
 
@@ -118,13 +109,11 @@ def check_choices(config: Config, rows: Rows) -> str:
     named = [name for name in (Path(place).stem for place in config.search.models) if name in lacking]
     if named or lacking == models:
         wanted = ", ".join(named or (["bolt"] if "bolt" in models else models))
-        raise ConfigError(
-            f"no search has chosen values for model {wanted} (in {Layout(config).shared_choice('<model>').parent}), so "
-            "'search: use' would train the values of config/models",
-            where="search: use",
-            hint="First ask for the target 'search', for every dataset, with "
-            f"--config 'search={{scheme: shared, models: [{wanted}]}}'",
-        )
+        what = f"no search has chosen values for model {wanted} (in {Layout(config).shared_choice('<model>').parent}), "
+        what += "so 'search: use' would train the values of config/models"
+        hint = "First ask for the target 'search', for every dataset, with "
+        hint += f"--config 'search={{scheme: shared, models: [{wanted}]}}'"
+        raise ConfigError(what, where="search: use", hint=hint)
     used = ", ".join(name for name in models if name not in lacking)
     own = f"; {', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} those of config/models" if lacking else ""
     return f"Note: values that a search chose are used for {used}{own}."
@@ -141,26 +130,18 @@ def _check_paper(experiment: Experiment, paper_rows: Mapping[str, Mapping[str, s
     if not paper_rows:
         return
     if not file.is_file():
-        tables = sorted(table.stem for table in file.parent.glob("*.tsv"))
-        raise ConfigError(
-            f"'paper': the paper has no table '{experiment.name}'",
-            where=where,
-            hint=f"Remove it, or name the file after one of its tables: {', '.join(tables)}",
-        )
+        tables = ", ".join(sorted(table.stem for table in file.parent.glob("*.tsv")))
+        hint = f"Remove it, or name the file after one of its tables: {tables}"
+        raise ConfigError(f"'paper': the paper has no table '{experiment.name}'", where=where, hint=hint)
     table = read_table(file, text=tuple({key for keys in paper_rows.values() for key in keys}))
     known = [column for column in table if column not in VALUES]
     for row, keys in paper_rows.items():
+        lacking, hint = "", ""
         unknown = [key for key in keys if key not in known]
         if unknown:
-            raise ConfigError(
-                f"the paper's table has no column '{unknown[0]}'",
-                where=f"{where}, row '{row}', paper",
-                hint=f"Columns of {file.name}: {', '.join(known)}",
-            )
-        if not (table[list(keys)] == list(keys.values())).all(axis=1).any():
+            lacking, hint = f"column '{unknown[0]}'", f"Columns of {file.name}: {', '.join(known)}"
+        elif not (table[list(keys)] == list(keys.values())).all(axis=1).any():
             available = table[list(keys)].drop_duplicates().agg(", ".join, axis=1)
-            raise ConfigError(
-                f"the paper's table has no row with {', '.join(keys.values())}",
-                where=f"{where}, row '{row}', paper",
-                hint=f"Rows of {file.name}: {'; '.join(available)}",
-            )
+            lacking, hint = f"row with {', '.join(keys.values())}", f"Rows of {file.name}: {'; '.join(available)}"
+        if lacking:
+            raise ConfigError(f"the paper's table has no {lacking}", where=f"{where}, row '{row}', paper", hint=hint)

@@ -44,13 +44,10 @@ def rows_of(experiment: Experiment, config: Config) -> list[tuple[Row, Model]]:
     rows = experiment.rows + [row for sweep in experiment.sweeps for row in sweep.rows(titles)]
     with_models = [_with_model(row, config, experiment.name) for row in rows]
     names = [row.row for row, _ in with_models]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(
-                f"two rows are named '{name}'",
-                where=f"experiment '{experiment.name}'",
-                hint="Give one another name with 'row'",
-            )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        what, where = f"two rows are named '{twice[0]}'", f"experiment '{experiment.name}'"
+        raise ConfigError(what, where=where, hint="Give one another name with 'row'")
     return with_models
 
 
@@ -217,8 +214,7 @@ def trained_models(
     experiments: Mapping[str, Experiment], rows: Mapping[str, list[tuple[Row, Model]]]
 ) -> dict[str, Model]:
     """Return the models that experiments train, by the names of their runs; `rows` are those of each experiment."""
-    trained = [name for name, experiment in experiments.items() if experiment.trains]
-    return {model.run_name: model for name in trained for _, model in rows[name]}
+    return {model.run_name: model for name, e in experiments.items() if e.trains for _, model in rows[name]}
 
 
 def searched_model(name: str, config: Config) -> Path | None:

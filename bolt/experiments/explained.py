@@ -24,15 +24,7 @@ from bolt.report.figures.series import Curve, draw_landmarks, draw_masked, draw_
 from bolt.report.html import filled, say
 from bolt.report.numbers import joined, scope_text
 from bolt.report.pages.explanation import atlas_of
-from bolt.report.tables import (
-    TASK_KEYS,
-    Sheet,
-    landmark_table,
-    paper_of,
-    read_landmarks,
-    selected_rois,
-    task_titles,
-)
+from bolt.report.tables import TASK_KEYS, Sheet, landmark_table, paper_of, read_landmarks, selected_rois, task_titles
 
 KEYS = {name: LANDMARK_COLUMNS[name] for name in ("importance", "tokens", "level")}
 LANDMARKS = {**columns("experiments", "explained"), **KEYS, **columns("experiments", "landmarks")}
@@ -96,9 +88,8 @@ def tested(entry: Entry) -> str:
 
 
 def _nothing(experiment: Experiment) -> DataError:
-    return DataError(
-        f"no run of experiment '{experiment.name}' has been explained", hint=f"Ask for the target '{experiment.name}'"
-    )
+    what = f"no run of experiment '{experiment.name}' has been explained"
+    return DataError(what, hint=f"Ask for the target '{experiment.name}'")
 
 
 def _as_in_paper(

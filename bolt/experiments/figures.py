@@ -54,9 +54,14 @@ def draw_forest(results: pd.DataFrame, out: Path, *, reference: str = "") -> Non
             _legend(figure, results, atlases, missing=":")
 
 
+def metrics_of(part: pd.DataFrame) -> tuple[str, ...]:
+    """Return the paper's metrics that results have: those of classes, or of numbers."""
+    return METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
+
+
 def _metric_panels(place: Any, title: str, part: pd.DataFrame, **options: Any) -> dict[Axes, str]:
     """Return a panel for each of the paper's metrics in one part of a figure."""
-    metrics = METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
+    metrics = metrics_of(part)
     place.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=10.5)
     axes = dict(zip(place.subplots(1, len(metrics), squeeze=False, **options)[0], metrics, strict=True))
     for axis, metric in axes.items():

@@ -16,13 +16,8 @@ CAPTIONS: dict[str, str] = read_yaml(Path(__file__).with_name("captions.yaml"))
 """What stands above and below tables and figures."""
 PACKAGES = "% \\usepackage{amssymb,booktabs,graphicx}\n\n"
 """What a LaTeX document needs for these tables, as a comment."""
-LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {sign: f"${sign}$" for sign in "<>|"}
-LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-LATEX |= {"[": "{[}", "*": "{*}"}  # at the start of a row they would be options of the line before
-LATEX |= {"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\to$"}
-LATEX |= {"✓": r"$\checkmark$", "✗": r"$\times$", "†": r"$\dagger$"}
-LATEX |= {"°": r"${}^\circ$", "–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}"}
-LATEX |= {"≈": r"$\approx$", "∞": r"$\infty$", "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}"}
+LATEX: dict[str, str] = read_yaml(Path(__file__).with_name("latex.yaml"))
+"""Signs to what LaTeX is given for them."""
 GREEK = "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
 """Letters with a LaTeX command of their own, which is what Unicode calls them."""
 ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u0327\u030a\u030c", "`'^~\"crv", strict=True))

@@ -38,20 +38,14 @@ def write_complexity(experiment: Experiment, out: Path) -> None:
     folder = out / experiment.name
     files = sorted(folder.glob("*.tsv"))
     if not files:
-        raise DataError(
-            f"experiment '{experiment.name}' has no measurement of any atlas",
-            where=folder,
-            hint=f"Ask for the target '{experiment.name}'",
-        )
+        what = f"experiment '{experiment.name}' has no measurement of any atlas"
+        raise DataError(what, where=folder, hint=f"Ask for the target '{experiment.name}'")
     table = pd.concat([read_table(file, text=("row", "note", "atlas", "model")) for file in files])
     if table["parameters"].isna().all():
-        row = table.iloc[0]
-        raise DataError(
-            f"nothing of experiment '{experiment.name}' could be measured: {row['row']}, {row['length']} volumes: "
-            f"{row['note']}",
-            where=folder,
-            hint="Use longer scans ('complexity: lengths'), or models with shorter windows",
-        )
+        first = "{row}, {length} volumes: {note}".format(**table.iloc[0])
+        what = f"nothing of experiment '{experiment.name}' could be measured: {first}"
+        hint = "Use longer scans ('complexity: lengths'), or models with shorter windows"
+        raise DataError(what, where=folder, hint=hint)
     slopes = with_formulas(exponents(table, list(MEASURES)), experiment)
     models = {row.model: load_model(row.model) for row in experiment.rows}
     unknown = reconstructed(
@@ -124,9 +118,8 @@ def write_spectra(experiment: Experiment, configurations: Sequence[Config], out:
                 table = read_table(layout.bands(name, atlas), text=("scan_id", "subject", "network", "band"))
                 bands.append(table.assign(**where))
     if not spectra:
-        raise DataError(
-            f"experiment '{name}' has no spectra of any dataset", where=out, hint=f"Ask for the target '{name}'"
-        )
+        what = f"experiment '{name}' has no spectra of any dataset"
+        raise DataError(what, where=out, hint=f"Ask for the target '{name}'")
     spectrum, shares = pd.concat(spectra), pd.concat(bands)
     means, differences = band_means(shares), atlas_differences(shares)
     draw_spectra(spectrum, shares, out / f"{name}.png")

@@ -86,15 +86,13 @@ def _grid(cache: SeriesCache, settings: Spectra) -> NDArray[np.floating]:
     unknown = cache.index["tr"].isna()
     if unknown.any():
         scan = cache.index.loc[unknown, "scan_id"].iloc[0]
-        raise DataError(
-            f"the repetition time of scan '{scan}' is unknown", where=cache.folder, hint="Set 'tr' of the dataset"
-        )
+        what = f"the repetition time of scan '{scan}' is unknown"
+        raise DataError(what, where=cache.folder, hint="Set 'tr' of the dataset")
     low = min(band[0] for band in settings.bands.values())
     high = min(max(band[1] for band in settings.bands.values()), 0.5 / float(cache.index["tr"].max()))
     if high - low < STEP:
-        raise DataError(
-            f"the scans have no frequencies above {low:g} Hz", where=cache.folder, hint="Check their repetition times"
-        )
+        what = f"the scans have no frequencies above {low:g} Hz"
+        raise DataError(what, where=cache.folder, hint="Check their repetition times")
     return low + STEP * (np.arange(int((high - low) / STEP + 1e-6)) + 0.5)
 
 

@@ -15,32 +15,15 @@ from bolt.evaluate.intervals import FEWEST_GROUPS, FEWEST_PER_CLASS
 from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.results import SITE_COLUMNS, TESTS_COLUMNS, gather, paired_tests, sites, summaries
 from bolt.evaluate.scores import METRICS, NUMBER_METRICS
-from bolt.experiments.figures import draw_curves, draw_forest
+from bolt.experiments.figures import draw_curves, draw_forest, metrics_of
 from bolt.experiments.markup import CAPTIONS, notes_of, write_sheets
 from bolt.experiments.results import FAMILY_COLUMNS, RESULT_COLUMNS, family_table, paper_values, with_paper
 from bolt.explain.explainable import sees_brain
 from bolt.io.files import write_table
+from bolt.report import numbers
 from bolt.report.figures.performance import MOST, draw_sites, has_sites
 from bolt.report.html import all_words
-from bolt.report.numbers import (
-    DASH,
-    LEGEND,
-    RECONSTRUCTED,
-    Formatter,
-    decimal,
-    estimate,
-    joined,
-    marked,
-    mean_sd,
-    metric_name,
-    number,
-    p_value,
-    percent,
-    reconstructed,
-    scope_text,
-    scopes_of,
-    signed,
-)
+from bolt.report.numbers import DASH, decimal, joined, metric_name, number, percent, reconstructed, scopes_of, signed
 from bolt.report.tables import Sheet, baseline_warning, paired, sees_covariates_only
 
 SPREADS = {"folds": "sd", "seeds": "sd_seeds", "the seeds of a fold": "sd_seeds_within"}
@@ -104,8 +87,8 @@ def write_experiment(experiment: Experiment, entries: list[Entry], out: Path) ->
             more.append(fold_tests(f"{place}: tests of all metrics over folds", of_place))
         unknown = _reconstructed(part)
         for sheet in more:
-            names = [marked(row, unknown) for row in sheet.frame[""]]
-            notes = sheet.notes if names == list(sheet.frame[""]) else [*sheet.notes, LEGEND]
+            names = [numbers.marked(row, unknown) for row in sheet.frame[""]]
+            notes = sheet.notes if names == list(sheet.frame[""]) else [*sheet.notes, numbers.LEGEND]
             sheets.append(replace(sheet, frame=sheet.frame.assign(**{"": names}), notes=notes))
     if len(families):
         of_rows = reconstructed({entry.row: entry.model.fidelity for entry in entries})
@@ -126,7 +109,7 @@ def performance(
 
     `tests` are those against the reference, on which warnings of baselines rely.
     """
-    metrics = _metrics_of(part)
+    metrics = metrics_of(part)
     has_paper, has_seeds = part["paper_mean"].notna().any(), part["sd_seeds"].notna().any()
     rows = []
     for row, values in part.groupby("row", sort=False):
@@ -136,11 +119,11 @@ def performance(
         line["folds"] = _folds(values.iloc[0])
         for value in values[values["metric"].isin(metrics)].to_dict("records"):
             name, shown = metric_name(value["metric"]), format_of(value["metric"])
-            line[name] = mean_sd(value["mean"], value["sd"], shown)
+            line[name] = numbers.mean_sd(value["mean"], value["sd"], shown)
             if pd.notna(value["sd_seeds"]):
                 line[name] += f" / {shown(value['sd_seeds'])}"
             if has_paper:
-                paper = mean_sd(value["paper_mean"], value["paper_sd"])
+                paper = numbers.mean_sd(value["paper_mean"], value["paper_sd"])
                 if paper != DASH and pd.notna(value["difference"]):
                     outside = "*" if value["paper_inside"] == "false" else ""
                     paper += f" ({signed(value['difference'], percent)}){outside}"
@@ -162,7 +145,7 @@ def performance(
 
 def spread(title: str, part: pd.DataFrame) -> Sheet:
     """Return the mean of each metric, and its standard deviation over folds and over seeds in columns of their own."""
-    metrics, rows = _metrics_of(part), []
+    metrics, rows = metrics_of(part), []
     for row, values in part.groupby("row", sort=False):
         line = {"": row, "folds": _folds(values.iloc[0]), "seeds": number(values.iloc[0]["n_seeds"])}
         for value in values[values["metric"].isin(metrics)].to_dict("records"):
@@ -181,7 +164,7 @@ def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> She
         line = {"": row}
         for metric, heading in headings.items():
             mean, low, high = metrics.loc[metric, ["mean", "low", "high"]]
-            line[heading] = estimate({"value": mean, "low": low, "high": high}, format_of(metric))
+            line[heading] = numbers.estimate({"value": mean, "low": low, "high": high}, format_of(metric))
         of_brier = metrics.loc["brier"]
         before_after = of_brier[["calibration_error", "calibration_error_scaled"]].dropna()
         line["calibration error"] = " → ".join(map(number, before_after)) or DASH
@@ -208,7 +191,7 @@ def fold_tests(title: str, tests: pd.DataFrame) -> Sheet:
         line = {"": row}
         for value in values.to_dict("records"):
             difference = signed(value["difference"], format_of(value["metric"]))
-            p = "; ".join(p_value(value[f"{test}_holm"]) for test in done)
+            p = "; ".join(numbers.p_value(value[f"{test}_holm"]) for test in done)
             line[metric_name(value["metric"])] = f"{difference} ({p})" if p else difference
         rows.append(line)
     caption = CAPTIONS["fold_tests"] + (CAPTIONS["fold_p"].format(tests="; ".join(done.values())) if done else "")
@@ -230,7 +213,7 @@ def family_sheet(families: pd.DataFrame, reference: str, unknown: Mapping[str, s
             notes.append(f"{name} includes reconstructed methods ({', '.join(found)}), which are not the originals")
             named |= {*found}
         line = {
-            "": marked(name, [name] if found else []),
+            "": numbers.marked(name, [name] if found else []),
             "rows × atlases": f"{counts['n_pairs']} of {counts['expected_pairs']}",
         }
         for value in values.to_dict("records"):
@@ -243,15 +226,11 @@ def family_sheet(families: pd.DataFrame, reference: str, unknown: Mapping[str, s
     return Sheet(title, pd.DataFrame(rows), CAPTIONS["families"].format(reference=reference), notes=notes)
 
 
-def format_of(metric: str) -> Formatter:
+def format_of(metric: str) -> numbers.Formatter:
     """Return how tables of experiments write a metric: per cent, but losses and metrics of numbers as they are."""
     if metric in NUMBER_METRICS:
         return number
     return (lambda value: decimal(value, 3)) if metric in LOWER_IS_BETTER else percent
-
-
-def _metrics_of(part: pd.DataFrame) -> tuple[str, ...]:
-    return METRICS if "accuracy" in set(part["metric"]) else NUMBER_METRICS
 
 
 def _folds(value: pd.Series) -> str:
@@ -259,7 +238,9 @@ def _folds(value: pd.Series) -> str:
     return f"{value['n_folds']} of {expected}" if expected else "not applicable"
 
 
-def _best_rows(part: pd.DataFrame, entries: Sequence[Entry], metric: str, shown: Formatter | None = None) -> list[str]:
+def _best_rows(
+    part: pd.DataFrame, entries: Sequence[Entry], metric: str, shown: numbers.Formatter | None = None
+) -> list[str]:
     """Return the best complete rows that see the brain, including ties after rounding; none if there is only one."""
     competes = part["row"].isin([entry.row for entry in entries if sees_brain(entry.model)])
     competes &= (part["n_folds"] == part["expected_folds"]) & (part["metric"] == metric)
@@ -289,7 +270,7 @@ def _missing(part: pd.DataFrame) -> list[str]:
 
 def _reconstructed(part: pd.DataFrame) -> dict[str, str]:
     """Return the reconstructed rows of results, and what was reconstructed of each."""
-    rows = part[part["fidelity"] == RECONSTRUCTED].drop_duplicates("row")
+    rows = part[part["fidelity"] == numbers.RECONSTRUCTED].drop_duplicates("row")
     return dict(zip(rows["row"], rows["fidelity_note"], strict=True))
 
 
@@ -358,7 +339,7 @@ def as_in_paper(experiment: Experiment, entries: Sequence[Entry], results: pd.Da
         for entry in here:
             atlas, title = ATLASES.get(entry.atlas, entry.atlas), titles[entry.dataset]
             key: tuple[str, ...] = (entry.row,)
-            names, before = {"": marked(entry.row, unknown)}, f"{title}: "
+            names, before = {"": numbers.marked(entry.row, unknown)}, f"{title}: "
             if settings:
                 key, before = (entry.atlas, entry.row), ""
                 said = {heading: entry.paper[column] for column, heading in settings.items()}
@@ -371,7 +352,7 @@ def as_in_paper(experiment: Experiment, entries: Sequence[Entry], results: pd.Da
                     bold.add((list(lines).index(key), before + heading))
             accuracy = values.loc[(entry.dataset, entry.atlas, entry.row, "accuracy")]
             counts = [int(accuracy[n]) for n in ("n_folds", "expected_folds", "n_scans", "n_all_scans")]
-            if why := entry.note or scope_text(*counts):
+            if why := entry.note or numbers.scope_text(*counts):
                 missing.append(f"{title}, {atlas}, {entry.row}: {why}")
         frame = pd.DataFrame(list(lines.values())).fillna(DASH)
         caption = CAPTIONS["as_in_paper"].format(place="atlas" if settings else "dataset")

@@ -32,9 +32,8 @@ from scipy.spatial.distance import squareform
 from bolt.evaluate.metrics import fold_predictions
 from bolt.evaluate.scores import number_arrays
 from bolt.explain.regions import select
-from bolt.explain.trust.stability import STABILITY_COLUMNS, with_nulls, with_summaries
-from bolt.explain.trust.stability import map_pairs as compared_maps
-from bolt.folds.label_permutation import label_units, people
+from bolt.explain.trust.stability import map_pairs, write_agreement
+from bolt.folds.splits import label_units, people
 from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache, connectivity, n_pairs
 
@@ -125,12 +124,10 @@ def write_connections(
     with atomic(out / OUTPUTS[2]) as temporary, temporary.open("wb") as file:
         np.save(file, np.stack(all_r))
     by_fold = {str(k): np.stack(each, axis=1) for k, *each in zip(np.unique(fold), *maps, strict=True)}
-    pairs = compared_maps({name: each[0] for name, each in by_fold.items()}, shown, fraction)
+    pairs = map_pairs({name: each[0] for name, each in by_fold.items()}, shown, fraction)
     rows = [row | {"between": "folds", "what": "connections"} for row in pairs]
-    stability = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
     compared = {("folds", "connections"): list(combinations(by_fold.values(), 2))}
-    stability = with_nulls(stability, compared, shown, fraction)
-    write_table(stability[list(STABILITY_COLUMNS)], out / "connection_stability.tsv", STABILITY_COLUMNS)
+    write_agreement(rows, compared, shown, fraction, out / "connection_stability.tsv")
     write_table(pd.concat(regions)[list(REGION_COLUMNS)], out / "connection_regions.tsv", REGION_COLUMNS)
     write_table(pd.concat(networks)[list(NETWORK_COLUMNS)], out / OUTPUTS[1], NETWORK_COLUMNS)
     write_table(pd.concat(listed)[list(CONNECTION_COLUMNS)], out / OUTPUTS[0], CONNECTION_COLUMNS)
@@ -232,11 +229,6 @@ def _tests(run: Path, fold: int) -> pd.DataFrame:
     return fold_predictions(run / f"fold-{fold}")[2].query("role == 'test'").reset_index(drop=True)
 
 
-def _units(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.Series:
-    """Return the unit of each scan, over which shuffles are fair: its person or family where labels are numbers."""
-    return people(tests) if classes is None else label_units(tests)
-
-
 def _outputs(
     tests: pd.DataFrame, classes: Sequence[str] | None, shown: Sequence[str]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -261,7 +253,8 @@ def sample(
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
     parts = []
     for fold, table in tests.items():
-        unit = pd.factorize(_units(table, classes), sort=True)[0]
+        units = people(table) if classes is None else label_units(table)  # over which shuffles are fair
+        unit = pd.factorize(units, sort=True)[0]
         n = np.bincount(unit)
         scored = []
         for given in _outputs(table, classes, shown):

@@ -272,14 +272,13 @@ def landmark_regression(
     shortest = min((len(w) for weights in explained.values() for w in weights.curves["important"].values()), default=0)
     if side_by_side and shortest < tokens:
         what = f"a scan has only {shortest} volumes, fewer than the {tokens} that its regression takes side by side"
-        raise DataError(
-            what, where=run, hint="Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'"
-        )
+        hint = "Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'"
+        raise DataError(what, where=run, hint=hint)
     rows, coefficients, controls, curve, ratios = [], [], [], [], []
     for fold, weights in explained.items():
         folder = run / f"fold-{fold}"
         data = FoldScans(cache, weights.table, classes, where=folder, side_by_side=side_by_side)
-        fitted = _chosen_by(weights.curves, weights.predicted, data, tokens, random_draws, [seed, fold])
+        fitted = _chosen_by(weights, data, tokens, random_draws, [seed, fold])
         important = weights.curves["important"]
         lengths = {scan: len(w) for scan, w in important.items()}
         random = averaged([data.regress(draw) for draw in random_volumes(lengths, tokens, random_draws, [seed, fold])])
@@ -288,8 +287,8 @@ def landmark_regression(
             unseen = FoldWeights.read(folder / "inner")  # weights by models that did not see the training scans
             if {scan.name for scan in data.parts["train"]} <= set(unseen.curves["important"]):
                 curves: dict[str, Curves] = {k: {**own, **unseen.curves[k]} for k, own in weights.curves.items()}
-                predicted = weights.predicted | unseen.predicted
-                by_inner = _chosen_by(curves, predicted, data, tokens, random_draws, [seed, fold])
+                joined = weights._replace(curves=curves, predicted=weights.predicted | unseen.predicted)
+                by_inner = _chosen_by(joined, data, tokens, random_draws, [seed, fold])
         for importance, part in (("fitted", fitted), ("inner", by_inner), ("none", {"random": random})):
             for kind, (metrics, _) in part.items():
                 rows += [{"fold": str(fold), "importance": importance, "tokens": kind, **row} for row in metrics]
@@ -308,19 +307,14 @@ def landmark_regression(
 
 
 def _chosen_by(
-    curves: Mapping[str, Curves],
-    predicted: Mapping[str, str],
-    data: FoldScans,
-    tokens: int,
-    draws: int,
-    seed: list[int],
+    weights: FoldWeights, data: FoldScans, tokens: int, draws: int, seed: list[int]
 ) -> dict[str, Regression]:
     """Return the regressions on landmarks and on controls that depend on the model, by how volumes were chosen."""
     regressions = {
-        name: data.regress({scan: top_tokens(w, tokens) for scan, w in weights.items()})
-        for name, weights in curves.items()
+        name: data.regress({scan: top_tokens(w, tokens) for scan, w in curves.items()})
+        for name, curves in weights.curves.items()
     }
-    directions = along_directions(data, predicted, tokens, draws, [*seed, 1])
+    directions = along_directions(data, weights.predicted, tokens, draws, [*seed, 1])
     return regressions | {"random direction": averaged([data.regress(chosen) for chosen in directions])}
 
 

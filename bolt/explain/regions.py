@@ -99,20 +99,15 @@ def region_tables(
         Columns of `NETWORK_COLUMNS`.
     """
     if coefficients.shape[1:] != (len(classes), len(rois)):
-        raise DataError(
-            f"coefficients are for {coefficients.shape[1]} classes and {coefficients.shape[2]} ROIs, "
-            f"but there are {len(classes)} classes and {len(rois)} ROIs",
-            hint="Explain the run again with the cache it was trained on",
-        )
+        what = "coefficients are for {1} classes and {2} ROIs, ".format(*coefficients.shape)
+        what += f"but there are {len(classes)} classes and {len(rois)} ROIs"
+        raise DataError(what, hint="Explain the run again with the cache it was trained on")
     mean, spread = coefficients.mean(axis=0, dtype=float), coefficients.std(axis=0, dtype=float)
     others = np.full((len(SIGN_CONTROLS), *mean.shape), np.nan)
     if controls is not None:
         if controls.shape != (len(SIGN_CONTROLS), *coefficients.shape):
-            raise DataError(
-                f"coefficients of controls have shape {controls.shape}, those of important volumes "
-                f"{coefficients.shape}",
-                hint="Delete the file and run again",
-            )
+            shapes = f"shape {controls.shape}, those of important volumes {coefficients.shape}"
+            raise DataError(f"coefficients of controls have {shapes}", hint="Delete the file and run again")
         others = controls.mean(axis=1, dtype=float)
     unbiased = [SIGN_CONTROLS.index(name) for name in UNBIASED]
     agrees = (np.sign(others[unbiased]) == np.sign(mean)).all(axis=0)

@@ -88,9 +88,8 @@ def relevance(model: BolT, x: Tensor, target: Tensor | None = None, gradient: Gr
 def explainable(model: BolT) -> Iterator[None]:
     """Set evaluation mode within the block; refuse a model without CLS tokens or with covariates (`DataError`)."""
     if model.cls_token == "none" or model.n_covariates:
-        raise DataError(
-            "relevance is defined for models with CLS tokens and without covariates", hint="Explain another model"
-        )
+        what = "relevance is defined for models with CLS tokens and without covariates"
+        raise DataError(what, hint="Explain another model")
     was_training = model.training
     model.eval()
     try:

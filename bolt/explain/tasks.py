@@ -77,11 +77,6 @@ class Course:
     untrained: Array | None = None
     raw: Array | None = None
 
-    @property
-    def times(self) -> Array:
-        """Return the time of each volume, seconds."""
-        return np.arange(self.weights.shape[1]) * self.tr
-
 
 def write_tasks(
     cache: Any, run: Path, folds: Sequence[int], out: Path, settings: Explain, volumes_of: VolumesOf
@@ -169,12 +164,9 @@ def read_courses(cache: Any, run: Path, folds: Sequence[int], volumes_of: Volume
             if events.empty:
                 continue
             if scan not in untrained:
-                raise DataError(
-                    f"importance of {scan} under untrained models is missing, without which position in the scan would "
-                    "count as an effect of the task",
-                    where=folder / f"{UNTRAINED}.tsv",
-                    hint="Delete the file and run again",
-                )
+                what = f"importance of {scan} under untrained models is missing, without which position in the scan "
+                what += "would count as an effect of the task"
+                raise DataError(what, where=folder / f"{UNTRAINED}.tsv", hint="Delete the file and run again")
             task, number = (value if isinstance(value := row.get(key), str) else "" for key in ("task", "run"))
             found = str(row["label"]), task, number, scan, float(row["tr"])
             tests.append((*found, weights, untrained[scan], volumes_of(scan, len(weights)), events))
@@ -215,9 +207,8 @@ def read_events(path: str | Path) -> pd.DataFrame:
     """
     table = read_table(path, text=("trial_type",))
     if "onset" not in table:
-        raise DataError(
-            "column 'onset' is missing", where=path, hint="Give the BIDS columns onset, duration, trial_type"
-        )
+        what = "column 'onset' is missing"
+        raise DataError(what, where=path, hint="Give the BIDS columns onset, duration, trial_type")
     if "trial_type" not in table:
         table["trial_type"] = "event"
     if "duration" not in table:
@@ -364,7 +355,8 @@ def curve_table(course: Course) -> pd.DataFrame:
     curve = {"mean": mean, "sd": sd, "low": np.maximum(mean - half, 0), "high": mean + half, "n_scans": n}
     for key, values in (("untrained", course.untrained), ("raw", course.raw)):
         curve[key] = np.full(len(n), np.nan) if values is None else values[some]
-    return pd.DataFrame({"volume": np.flatnonzero(some), "time": course.times[some], **curve}).assign(**course.name)
+    volume = np.flatnonzero(some)
+    return pd.DataFrame({"volume": volume, "time": volume * course.tr, **curve}).assign(**course.name)
 
 
 def block_table(course: Course, masks: Mapping[str, NDArray[np.bool_]]) -> pd.DataFrame:
@@ -372,8 +364,8 @@ def block_table(course: Course, masks: Mapping[str, NDArray[np.bool_]]) -> pd.Da
     tables = []
     for kind, mask in masks.items():
         share = mask.mean(axis=0)
-        on = share > 0
-        shares = {"volume": np.flatnonzero(on), "time": course.times[on], "share": share[on]}
+        on = np.flatnonzero(share)
+        shares = {"volume": on, "time": on * course.tr, "share": share[on]}
         tables.append(pd.DataFrame(shares).assign(trial_type=kind, **course.name))
     return _joined(tables, BLOCK_COLUMNS)
 

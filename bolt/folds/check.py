@@ -188,11 +188,8 @@ def check_folds(options: argparse.Namespace) -> None:
 def _require_values(folds: pd.DataFrame, scans: pd.DataFrame, column: str, where: Path) -> None:
     unknown = scans[column].isna() & scans["scan_id"].isin(folds["scan_id"])
     if unknown.any():
-        raise DataError(
-            f"{unknown.sum()} rows have no {column}, such as that of scan '{scans['scan_id'][unknown].iloc[0]}'",
-            where=where,
-            hint=f"Fill in the {column}: nothing can be compared without it",
-        )
+        what = f"{unknown.sum()} rows have no {column}, such as that of scan '{scans['scan_id'][unknown].iloc[0]}'"
+        raise DataError(what, where=where, hint=f"Fill in the {column}: nothing can be compared without it")
 
 
 def _require(table: pd.DataFrame, columns: Sequence[str], where: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cross-validation folds by group or by site, audited; and inner folds.
+"""Cross-validation folds by group or by site, audited; inner folds; and labels permuted between the units of people.
 
 A group (the family if known, otherwise the subject) never straddles a split. Every scan is tested in exactly one fold.
 """
@@ -119,11 +119,8 @@ def make_inner_folds(
     unit = "subject" if settings.group == "subject" else "group"
     shared = set(training_side[unit]) & set(scans.loc[in_test, unit])
     if shared:
-        raise LeakError(
-            f"{unit} '{min(shared)}' is in the training side and the test part of fold {fold} "
-            f"({len(shared)} such cases)",
-            hint=HINT,
-        )
+        what = f"{unit} '{min(shared)}' is in the training side and the test part of fold {fold} "
+        raise LeakError(f"{what}({len(shared)} such cases)", hint=HINT)
     # copies of a recording may join groups, but these are then all on one side of the outer fold
     update = {"scheme": "kfold", "outer": n_inner, "seed": settings.seed + 1 + fold, "run": None}
     return make_folds(training_side, settings.model_copy(update=update), contents)
@@ -174,20 +171,15 @@ def _site_parts(scans: pd.DataFrame, settings: Folds) -> Iterator[tuple[set[str]
     if "" in sites:
         raise DataError(f"{(scans['site'] == '').sum()} scans have no site", hint="Set 'site' in the dataset's file")
     if len(sites) < 3:
-        raise DataError(
-            f"leave-site-out needs at least three sites, but there are {len(sites)}", hint="Set 'folds: scheme: kfold'"
-        )
+        what = f"leave-site-out needs at least three sites, but there are {len(sites)}"
+        raise DataError(what, hint="Set 'folds: scheme: kfold'")
     if len(sites) != settings.outer:
-        raise DataError(
-            f"leave-site-out makes one fold per site: there are {len(sites)} sites, but {settings.outer} folds",
-            hint=f"Set 'folds: outer' to {len(sites)}",
-        )
+        what = f"leave-site-out makes one fold per site: there are {len(sites)} sites, but {settings.outer} folds"
+        raise DataError(what, hint=f"Set 'folds: outer' to {len(sites)}")
     n_sites = scans.groupby("group")["site"].nunique()
     if n_sites.max() > 1:
-        raise DataError(
-            f"group '{n_sites.idxmax()}' was scanned at {n_sites.max()} sites, so these cannot be separated",
-            hint="Exclude its scans at all sites but one, or set 'folds: scheme: kfold'",
-        )
+        what = f"group '{n_sites.idxmax()}' was scanned at {n_sites.max()} sites, so these cannot be separated"
+        raise DataError(what, hint="Exclude its scans at all sites but one, or set 'folds: scheme: kfold'")
     classes = scans.groupby("site")["label"].agg(frozenset)
     ring = np.random.default_rng(settings.seed).permutation(sites).tolist()
     for test in sites:
@@ -217,11 +209,7 @@ def quarters(labels: pd.Series) -> pd.Series:
 
 
 def audit_folds(
-    folds: pd.DataFrame,
-    scans: pd.DataFrame,
-    contents: Mapping[str, pd.Series] | None = None,
-    *,
-    by_site: bool = False,
+    folds: pd.DataFrame, scans: pd.DataFrame, contents: Mapping[str, pd.Series] | None = None, *, by_site: bool = False
 ) -> None:
     """Refuse folds that have leaks or are unusable for training.
 
@@ -263,10 +251,8 @@ def audit_folds(
                 raise DataError(f"fold {fold} has no {name} scans", hint="Use fewer folds, or more subjects")
         absent = sorted(set(classes) - set(classes[label[place[rows & (role == "train")]]]))
         if absent:
-            raise DataError(
-                f"fold {fold} has no training scan of class {', '.join(absent)}",
-                hint="Use fewer folds, or more subjects",
-            )
+            what = f"fold {fold} has no training scan of class {', '.join(absent)}"
+            raise DataError(what, hint="Use fewer folds, or more subjects")
 
 
 def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
@@ -276,32 +262,24 @@ def _checked(scans: pd.DataFrame, n_folds: int) -> pd.DataFrame:
     for column in ("scan_id", "subject", "label"):
         if scans[column].isna().any():
             raise DataError(f"{scans[column].isna().sum()} scans have no {column}", hint="Fill in or exclude them")
-    duplicates = scans["scan_id"][scans["scan_id"].duplicated()]
-    if len(duplicates):
-        raise DataError(
-            f"duplicate scan_id in the scan table: {shorten_list(sorted(set(duplicates)))}",
-            hint="Remove the duplicates",
-        )
-    scans = scans.assign(
-        group=scans["group"].fillna(scans["subject"]),
-        site=scans["site"].fillna("") if "site" in scans else "",
-    )
+    duplicates = sorted(set(scans["scan_id"][scans["scan_id"].duplicated()]))
+    if duplicates:
+        what = f"duplicate scan_id in the scan table: {shorten_list(duplicates)}"
+        raise DataError(what, hint="Remove the duplicates")
+    scans = scans.assign(group=people(scans), site=scans["site"].fillna("") if "site" in scans else "")
     text = dict.fromkeys(("scan_id", "subject", "group", "site", "label"), str)
     scans = scans.astype(text).sort_values("scan_id", ignore_index=True)
     groups = scans.groupby("subject")["group"].nunique()
     if (groups > 1).any():
-        raise DataError(
-            f"subject '{groups.idxmax()}' is in {groups.max()} groups", hint="Assign each subject to one group"
-        )
+        what = f"subject '{groups.idxmax()}' is in {groups.max()} groups"
+        raise DataError(what, hint="Assign each subject to one group")
     counts = scans.groupby("label")["group"].nunique()
     if len(counts) < 2:
         raise DataError(f"only one class: {', '.join(counts.index) or 'none'}", hint="Check the label column")
     if counts.min() < n_folds:
+        what = f"class '{counts.idxmin()}' has {counts.min()} subjects or families, fewer than the {n_folds} folds"
         fewer = f"Set 'folds: outer' to at most {counts.min()}, or a" if counts.min() > 1 else "A"
-        raise DataError(
-            f"class '{counts.idxmin()}' has {counts.min()} subjects or families, fewer than the {n_folds} folds",
-            hint=f"{fewer}dd subjects",
-        )
+        raise DataError(what, hint=f"{fewer}dd subjects")
     return scans
 
 
@@ -379,3 +357,39 @@ def _validation(rest: pd.DataFrame, n_parts: int, seed: int) -> set[str]:
         return (-int((outside > 0).sum()), -int((rows[i] > 0).sum()), float(abs(sizes[i] - len(groups) / n_parts)))
 
     return set(groups[part == min(np.flatnonzero(sizes), key=badness)])
+
+
+# ---- units of people, and labels that are permuted between them ----------------------------------------------------
+def label_units(scans: pd.DataFrame) -> pd.Series:
+    """Return the name of each scan's unit: the largest of family, subject and scan whose units have one label each."""
+    for unit in (people(scans), scans["subject"]):
+        labels = pd.DataFrame({"unit": unit, "label": scans["label"]}).drop_duplicates()
+        if labels["unit"].is_unique:
+            return unit
+    return scans["scan_id"]
+
+
+def people(scans: pd.DataFrame) -> pd.Series:
+    """Return the family of each scan if known, else its subject."""
+    return scans["group"].fillna(scans["subject"])
+
+
+def permutations(scans: pd.DataFrame, n: int, random: np.random.Generator) -> NDArray[np.object_]:
+    """Permute labels between units.
+
+    Parameters
+    ----------
+    scans : DataFrame
+        scan_id, subject, group, label.
+    n : int
+        Number of permutations.
+    random : numpy.random.Generator
+
+    Returns
+    -------
+    array (n, scans) of str
+        All scans of a unit get the same label, and the number of units with each label stays the same.
+    """
+    unit = pd.factorize(label_units(scans), sort=True)[0]
+    first = scans["label"].to_numpy(object)[np.unique(unit, return_index=True)[1]]
+    return np.stack([random.permutation(first)[unit] for _ in range(n)]) if n else np.empty((0, len(scans)), object)

@@ -223,7 +223,7 @@ def _class(module: str, name: str) -> Any:
     light = ast.ClassDef(**{**vars(node), "bases": places, "body": kept or [ast.Pass()], "decorator_list": []})
     source = ast.fix_missing_locations(ast.Module([*_imports(module), *_choices(module), light], []))
     names = bases | {"__name__": module}
-    exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)
+    exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)  # noqa: S102
     return names[name]
 
 

@@ -6,11 +6,17 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from bolt.cohort.association import _exchange, _ranks, compare_families, compare_pairs
-from bolt.cohort.confounding import TEST_COLUMNS, compare, holm
+from bolt.cohort.confounding import TEST_COLUMNS, _exchange, _ranks, compare, compare_families, compare_pairs, holm
 from tests.shared import shared_data
 
 CLASSES = ["control", "patient"]
+
+
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch):
+    """Enough for what is asserted."""
+    monkeypatch.setattr("bolt.cohort.confounding.N_PERMUTATIONS", 999)
+    monkeypatch.setattr("bolt.cohort.confounding.N_BOOTSTRAPS", 199)
 
 
 def cohort(n=200, seed=0, **columns):
@@ -28,10 +34,7 @@ def by_measure(scans, classes=CLASSES):
 
 PLANTED = {
     "Site": ("site", lambda label, random: np.where(random.random(len(label)) < 0.5, label, "z")),
-    "Sex": (
-        "sex",
-        lambda label, random: np.where((random.random(len(label)) < 0.6) & (label != "patient"), "F", "M"),
-    ),
+    "Sex": ("sex", lambda label, random: np.where((random.random(len(label)) < 0.6) & (label != "patient"), "F", "M")),
     "Age": ("age", lambda label, random: random.normal(30, 8, len(label)) + 8 * (label == "patient")),
     "Head motion": ("mean_fd", lambda label, random: random.gamma(2, 0.1, len(label)) * (1 + (label == "patient"))),
 }
@@ -78,7 +81,7 @@ def test_small_tables_are_judged_exactly():
 @pytest.mark.slow
 def test_many_sites_alone_are_no_effect(monkeypatch):
     """Uncorrected Cramér's V of 40 sites and 200 participants is about 0.45 by chance."""
-    monkeypatch.setattr("bolt.cohort.association.N_PERMUTATIONS", 99)
+    monkeypatch.setattr("bolt.cohort.confounding.N_PERMUTATIONS", 99)
     sites = {"site": lambda label, random: random.integers(0, 40, len(label)).astype(str)}
     effects = [by_measure(cohort(seed=seed, **sites)).loc["Site", "effect"] for seed in range(5)]
     assert np.mean(effects) < 0.15
@@ -175,8 +178,8 @@ def test_relatives_with_one_label_count_once():
 @pytest.mark.parametrize("shared", [True, False])
 def test_relatives_raise_no_false_alarms(shared, monkeypatch):
     """Of 60 cohorts without any difference about 3 are significant; single participants make it about 12 if shared."""
-    monkeypatch.setattr("bolt.cohort.association.N_PERMUTATIONS", 199)
-    monkeypatch.setattr("bolt.cohort.association.N_BOOTSTRAPS", 3)
+    monkeypatch.setattr("bolt.cohort.confounding.N_PERMUTATIONS", 199)
+    monkeypatch.setattr("bolt.cohort.confounding.N_BOOTSTRAPS", 3)
     rows = [motion(families(seed, 25, shared), ["a", "b"]) for seed in range(60)]
     assert sum(row.p < 0.05 for row in rows) <= 7
     assert all(row.units == 25 for row in rows)

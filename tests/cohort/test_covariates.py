@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 
 from bolt.cohort.covariates import Covariates
-from bolt.config import Config, Dataset, Model, parse
+from bolt.config import Config, Dataset, parse
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table
 from bolt.models.bolt import BolT
@@ -20,8 +19,7 @@ from bolt.series.cache import SeriesCache
 from bolt.training.runner import load_checkpoint, predict
 from bolt.training.trainers import train_fold
 from bolt.workflow.checks import check_names
-from bolt.workflow.run import Run
-from tests.snake import series_dataset, write_yaml
+from tests.snake import series_dataset
 from tests.training.test_runner import TEXT, equal, toy_model, weights, write_toy
 
 TABLE = pd.DataFrame({"age": [10.0, 20, np.nan, 30], "sex": ["F", "M", "F", np.nan], "site": ["b", "a", "b", "b"]})
@@ -89,11 +87,6 @@ def test_they_are_checked_before_any_work(tmp_path, monkeypatch):
         check_names(parse(Config, config, "test"), dataset)
 
 
-def test_named_twice():
-    with pytest.raises(ConfigError, match="'covariates': .*has duplicate entries"):
-        parse(Model, {"name": "a", "model": "bolt", "covariates": ["age", "age"]}, "test")
-
-
 # ---- in training and prediction --------------------------------------------------------------------------------------
 def with_ages(folder, ages, change=None):
     """Write the toy dataset with an age per scan; all series are alike."""
@@ -128,15 +121,6 @@ def test_a_model_learns_from_them_and_predicts_with_them(tmp_path):
     np.testing.assert_allclose(predicted, table[["p_no", "p_yes"]].iloc[[3, 0]], atol=1e-12)
     other = SeriesCache(with_ages(tmp_path / "other", AGES[::-1])[0])
     assert (predict(net, other, range(12), info=info).argmax(1) == [1, 0] * 6).all()
-
-
-def test_models_with_covariates_are_explained_by_connections_alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = yaml.safe_load(series_dataset(tmp_path).read_text())
-    tiny = yaml.safe_load((tmp_path / "tiny.yaml").read_text())
-    assert len(Run(config).explanations()) > 1
-    write_yaml(tmp_path / "tiny.yaml", tiny | {"covariates": ["age"]})
-    assert [file.name for file in Run(config).explanations()] == ["connections.tsv"]
 
 
 def test_test_scans_do_not_touch_the_encoder(tmp_path):

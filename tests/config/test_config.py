@@ -27,6 +27,7 @@ from tests.stages import stage
         (Config, {}, "key 'dataset' is missing"),
         (Config, {"dataset": "x", "folds": {"outer": "many"}}, r"'folds\.outer'.*found 'many'"),
         (Config, {"dataset": "x", "models": ["bolt", "bolt"]}, "'models': .*has duplicate entries"),
+        (Model, {"name": "a", "model": "bolt", "covariates": ["age", "age"]}, "'covariates': .*has duplicate entries"),
         (Config, {"dataset": "x", "seeds": [-1]}, "seeds"),
     ],
 )

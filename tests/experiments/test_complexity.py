@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from bolt.config import Complexity, Experiment, Model, Quick, load_experiment
-from bolt.experiments.complexity import COLUMNS, _LiveTensors, exponents, measure, upper_half
+from bolt.experiments.complexity import COLUMNS, _LiveTensors, exponents, measure
 from bolt.experiments.measured import write_complexity
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_table
-from tests.experiments.latex import well_formed
+from tests.experiments.test_tables import well_formed
 
 TINY = {"hidden": 8, "n_blocks": 1, "n_heads": 1, "head_dim": 8}
 
@@ -50,7 +50,6 @@ def test_a_first_look_keeps_two_lengths_and_exponents_are_fitted_over_them():
     assert settings.up_to(None) == [75, 300, 600]
     table = pd.DataFrame({"atlas": "x", "row": "r", "length": [75, 300], "parameters": 1, "seconds": [1.0, 16.0]})
     assert exponents(table, ["seconds"])["seconds"].tolist() == [pytest.approx(2)]
-    assert upper_half([75, 150, 300, 600, 1200]) == [300, 600, 1200]
 
 
 @pytest.mark.parametrize("lengths", [[1, 75], [75, 75], [75]])

@@ -136,10 +136,7 @@ def test_a_sweep_is_a_row_a_model_and_value(tmp_path):
         ({"rows": [{"model": "svm"}, {"model": "bol"}]}, "'mine', row 'bol': unknown model 'bol'.*did you mean 'bolt'"),
         ({"rows": [{"row": "Ours", "model": "bol"}]}, "experiment 'mine', row 'Ours': unknown model 'bol'"),
         ({"sweeps": [SWEEP | {"models": ["bolt", "bol"]}]}, "'mine', sweep '{model}, {value}': unknown model 'bol'"),
-        (
-            {"rows": [{"row": "Odd", "model": "odd.yaml"}]},
-            "'mine', row 'Odd', .*odd.yaml: unknown key 'hypr'",
-        ),
+        ({"rows": [{"row": "Odd", "model": "odd.yaml"}]}, "'mine', row 'Odd', .*odd.yaml: unknown key 'hypr'"),
     ],
 )
 def test_what_is_wrong_in_an_experiment_is_said(tmp_path, monkeypatch, keys, words):

@@ -11,9 +11,10 @@ from bolt.experiments.entries import entries
 from bolt.experiments.markup import escape, latex, markdown
 from bolt.experiments.measured import with_formulas
 from bolt.experiments.results import RESULT_COLUMNS
-from bolt.experiments.tables import as_in_paper, in_papers_order
+from bolt.experiments.tables import as_in_paper
 from bolt.workflow.run import Run
 from tests.experiments.test_entries import configured
+from tests.experiments.test_results import PUBLISHED
 from tests.paper_list import belongs, listed
 from tests.report.before import as_before
 
@@ -64,13 +65,6 @@ def test_other_experiments_have_no_such_table():
     assert [layout(name, "abide1") for name in EXTRAS if load_experiment(name).trains] == [[]] * 5
 
 
-def test_datasets_are_in_the_papers_order_and_others_follow():
-    found = [e for name in ("phantom", "abide1", "hcp_task", "hcp_rest") for e in filled("window_size", name)[0]]
-    assert list(dict.fromkeys(e.dataset for e in in_papers_order(found))) == [
-        "hcp_rest", "hcp_task", "abide1", "phantom",
-    ]  # fmt: skip
-
-
 def test_the_paper_and_the_extras_share_nothing_and_leave_nothing():
     assert sorted(["abide_benchmark", *PAPER, *EXTRAS]) == known("experiment")
     run = Run(configured(dataset="hcp_task").model_dump(mode="json"))
@@ -108,20 +102,13 @@ def test_the_list_names_the_files_of_every_command():
     assert not belongs("brain_maps_other_x.png", "brain_maps", found["brain_maps"], trained=False)
 
 
-FORMULAS = {
-    "LSTM": ("O(N²T)", 1), "CNN-LSTM": ("O(kN²T) + O(N²T)", 1), "GC-LSTM": ("O(N²T)", 1), "STAGIN": (None, None),
-    "SwinT": ("O(NTW)", 1), "Longformer": (None, 1), "BaND": ("O(NT²)", 2), "TFF": ("O(NTW)", 1),
-    "IFT-Net": ("O(NT²)", 2), "HATNet": ("O(NTW)", 1), "BolT": ("O(NTW(1 + β·m·(1 − α))/α)", 1),
-    "BolT, vanilla": ("O(NT²)", 2),
-}  # fmt: skip
-"""Of Longformer, the paper states "linear" without a formula."""
-
-
 def test_formulas_stand_beside_exponents():
-    table = with_formulas(pd.DataFrame({"row": list(FORMULAS), "operations": 1.0}), load_experiment("complexity"))
+    table = with_formulas(
+        pd.DataFrame({"row": list(PUBLISHED["formulas"]), "operations": 1.0}), load_experiment("complexity")
+    )
     stated = table[["row", "formula", "paper_exponent"]].astype(object)
     stated = stated.where(stated.notna(), None)
-    assert {row: (formula, power) for row, formula, power in stated.to_numpy()} == FORMULAS
+    assert {row: [formula, power] for row, formula, power in stated.to_numpy()} == PUBLISHED["formulas"]
     assert r"\textsuperscript{2}" in escape("O(NT²)") and r"$\beta$" in escape("β·m")
 
 

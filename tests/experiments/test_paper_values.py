@@ -16,47 +16,14 @@ from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml, sha256
 from bolt.report.tables import paper_of
 from bolt.workflow.run import Run
+from tests.experiments.test_results import PUBLISHED
 from tests.snake import write_yaml
-
-CHECKED = {
-    "ablation": "287a914c5865002618d6df241c3eff8ce68ed818e0ced01515002001dc365dea",
-    "comparison": "384dbb1335f9de18ac32fe3e64c1679110d69f87c86e0ea11d4dfcac149e9903",
-    "complexity": "afae236ca11fb88a73657cc19d5646fef89a52f918495803696828dd89d99983",
-    "landmarks": "272a94044a122da0ffb29eb751328a51f2d21dfcb3e81357deca307735b57add",
-    "window_size": "313784d9e32d3ea6c935a7f5aa9fdd94bbe2607cc310c81553c44c8f91a70185",
-}
-"""Checksums of the tables that were compared with the paper, number by number."""
-
-ABLATION = {  # settings, accuracy on Schaefer-400, AUC on AAL-116
-    "vanilla": ({"cls_token": "none", "windowed": False, "cwr_weight": 0.0}, 86.35, 88.74),
-    "global CLS": ({"cls_token": "global", "windowed": False, "cwr_weight": 0.0}, 89.65, 90.88),
-    "windows, global CLS": ({"cls_token": "global", "stride_coefficient": 1.0, "cwr_weight": 0.0}, 84.99, 88.41),
-    "windows, local CLS": ({"stride_coefficient": 1.0, "cwr_weight": 0.0}, 89.65, 93.57),
-    "+ token fusion": ({"fringe_coefficient": 0.0, "cwr_weight": 0.0}, 90.29, 93.80),
-    "+ cross attention": ({"cwr_weight": 0.0}, 91.03, 94.12),
-    "+ cross-window regularization": ({}, 91.85, 94.29),
-}
-
-COMPARISON = {  # accuracy on Schaefer-400 and AUC on AAL-116: HCP at rest, HCP tasks, ABIDE-I
-    "svm": ((75.92, 95.57, 65.72), (78.30, 98.54, 71.16)),
-    "brainnetcnn": ((84.16, 96.42, 66.78), (78.99, 99.04, 69.79)),
-    "braingnn": ((79.14, 93.10, 59.87), (77.85, 97.05, 65.68)),
-    "stagin": ((82.51, 99.27, 61.70), (83.07, 99.95, 66.68)),
-    "lstm": ((81.59, 98.35, 64.55), (81.96, 99.88, 70.25)),
-    "cnn_lstm": ((80.77, 99.04, 65.49), (82.88, 99.91, 68.78)),
-    "gc_lstm": ((83.99, 98.16, 62.77), (89.59, 99.57, 64.67)),
-    "swint": ((79.41, 99.54, 68.56), (84.84, 99.99, 72.92)),
-    "longformer": ((83.24, 99.46, 67.85), (87.80, 99.99, 71.42)),
-    "band": ((83.61, 99.24, 65.48), (87.39, 99.93, 68.65)),
-    "tff": ((87.36, 99.08, 66.73), (91.14, 99.90, 74.14)),
-    "ift_net": ((82.97, 97.58, 61.88), (86.69, 99.87, 64.99)),
-    "hatnet": ((85.72, 99.37, 64.66), (87.43, 99.96, 66.52)),
-    "bolt": ((91.85, 99.66, 71.28), (94.29, 99.99, 74.30)),
-}
 
 
 def test_the_papers_tables_are_those_that_were_checked():
-    assert {file.stem: sha256(file) for file in (ROOT / "config/experiments/paper").glob("*.tsv")} == CHECKED
+    assert {file.stem: sha256(file) for file in (ROOT / "config/experiments/paper").glob("*.tsv")} == PUBLISHED[
+        "checked"
+    ]
 
 
 def published(experiment, row, atlas, metric):
@@ -70,9 +37,9 @@ def published(experiment, row, atlas, metric):
 
 def test_every_step_of_the_ablation_has_its_settings_and_its_value():
     experiment = load_experiment("ablation")
-    assert [row.row for row in experiment.rows] == list(ABLATION)
+    assert [row.row for row in experiment.rows] == list(PUBLISHED["ablation"])
     for row in experiment.rows:
-        settings, accuracy, auc = ABLATION[row.row]
+        settings, accuracy, auc = PUBLISHED["ablation"][row.row]
         assert row.model == "bolt" and row.hyper == settings, row.row
         assert published(experiment, row, "schaefer400", "accuracy") == {"hcp_rest": accuracy}, row.row
         assert published(experiment, row, "aal116", "auc") == {"hcp_rest": auc}, row.row
@@ -81,8 +48,8 @@ def test_every_step_of_the_ablation_has_its_settings_and_its_value():
 def test_every_competing_method_has_its_own_values():
     experiment = load_experiment("comparison")
     rows = {row.model: row for row in experiment.rows if row.paper}
-    assert list(rows) == list(COMPARISON)
-    for model, (accuracies, aucs) in COMPARISON.items():
+    assert list(rows) == list(PUBLISHED["comparison"])
+    for model, (accuracies, aucs) in PUBLISHED["comparison"].items():
         for atlas, metric, values in (("schaefer400", "accuracy", accuracies), ("aal116", "auc", aucs)):
             expected = dict(zip(("hcp_rest", "hcp_task", "abide1"), values, strict=True))
             assert published(experiment, rows[model], atlas, metric) == expected, model

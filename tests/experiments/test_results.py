@@ -16,40 +16,13 @@ from bolt.config.study import Entry
 from bolt.evaluate.results import gather, paired_tests, sites, summaries
 from bolt.experiments.results import families, family_table, paper_values, with_paper
 from bolt.io.errors import DataError
-from bolt.io.files import write_status
+from bolt.io.files import read_yaml, write_status
 from tests.evaluate.test_paired import CLASSES, made_up
 
 METRICS = ["accuracy", "recall", "precision", "auc"]
-FAMILY = {
-    **dict.fromkeys(["SwinT", "Longformer", "BaND", "TFF", "IFT-Net", "HATNet"], "transformer"),
-    **dict.fromkeys(["LSTM", "CNN-LSTM", "GC-LSTM"], "RNN"),
-    **dict.fromkeys(["BrainGNN", "STAGIN"], "GNN"),
-    "BrainNetCNN": "CNN",
-    "SVM": "traditional",
-}
-TEXT = {  # improvements of BolT, per cent, as the paper's results section states them; NaN: a dash there
-    "hcp_rest": {
-        "transformer": (8.39, 11.13, 7.41, 5.87),
-        "RNN": (10.96, 13.78, 9.58, 7.95),
-        "GNN": (12.67, 11.85, 14.49, 12.10),
-        "CNN": (11.92, 13.59, 12.78, 10.84),
-        "traditional": (15.76, 23.51, 13.99, 14.00),
-    },
-    "hcp_task": {
-        "transformer": (1.14, 1.14, 1.00, 0.03),
-        "RNN": (2.35, 2.35, 2.21, 0.12),
-        "GNN": (6.84, 6.82, 6.18, 0.82),
-        "CNN": (6.09, 6.09, 5.98, 0.56),
-        "traditional": (7.75, 7.73, 7.67, 0.82),
-    },
-    "abide1": {
-        "transformer": (5.11, 10.56, np.nan, 4.88),
-        "RNN": (6.44, 9.63, 5.86, 7.22),
-        "GNN": (8.58, 12.53, 9.43, 10.69),
-        "CNN": (4.31, 0.64, 5.73, 4.46),
-        "traditional": (4.05, 8.15, 4.23, 4.68),
-    },
-}
+PUBLISHED = read_yaml(Path(__file__).with_name("paper.yaml"))
+"""Numbers of the paper, copied by hand."""
+FAMILY = {row: family for family, rows in PUBLISHED["families"].items() for row in rows}
 
 
 def write_run(folder: Path, predictions: pd.DataFrame, seed: int = 0) -> Path:
@@ -81,7 +54,7 @@ def test_the_papers_family_averages() -> None:
     paper = paper_values(load_experiment("comparison")).rename(columns={"model": "row"})
     found = families(paper, FAMILY, "BolT", "paper_mean").set_index(["dataset", "family", "metric"])
     slips = []
-    for dataset, rows in TEXT.items():
+    for dataset, rows in PUBLISHED["improvements"].items():
         for family, values in rows.items():
             for metric, value in zip(METRICS, values, strict=True):
                 own = found.loc[dataset, family, metric]

@@ -11,7 +11,7 @@ from bolt.experiments.measured import write_spectra
 from bolt.experiments.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
 from bolt.io.errors import DataError
 from bolt.io.files import write_table
-from tests.experiments.latex import well_formed
+from tests.experiments.test_tables import well_formed
 from tests.snake import write_yaml
 
 BANDS = Spectra(bands={"slow": [0.01, 0.05], "fast": [0.05, 0.25]})

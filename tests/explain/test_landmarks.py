@@ -7,22 +7,8 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from bolt.evaluate.scores import METRICS
-from bolt.explain.landmarks import (
-    LANDMARK_COLUMNS,
-    SUBSET_COLUMNS,
-    TEST_COLUMNS,
-    FoldScans,
-    _relative,
-    _tested,
-    along_directions,
-    landmark_regression,
-    landmark_tests,
-    random_volumes,
-    subset_offsets,
-    subset_rows,
-    top_tokens,
-    write_landmarks,
-)
+from bolt.explain import landmarks
+from bolt.explain.landmarks import FoldScans, _relative, landmark_regression, landmark_tests, subset_offsets, top_tokens
 from bolt.explain.weights import IMPORTANCE_COLUMNS, explained_folds, read_importance, write_controls, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status, write_table
@@ -78,7 +64,7 @@ def test_only_finished_folds_are_used(made):
     cache, run = made
     write_status(run / "fold-1" / "status.json", "failed", "train", DataError("loss is NaN"))
     assert explained_folds(run, range(3)) == [0]
-    write_landmarks(landmark_regression(cache, run, [0], CLASSES, random_draws=1), run / "out")
+    landmarks.write_landmarks(landmark_regression(cache, run, [0], CLASSES, random_draws=1), run / "out")
     assert np.load(run / "out" / "coefficients.npy").shape == (1, 2, 30)
     table = read_table(run / "out" / "landmarks.tsv", text=("fold",))
     assert row(table, "mean", "important", "scan")["n_test"] == 1
@@ -208,7 +194,7 @@ def test_directions_are_those_of_the_predicted_class(tmp_path):
     names = cache.index["scan_id"].tolist()
     data = FoldScans(cache, cache.index[["scan_id"]].assign(role=["test"] * 2 + ["train"] * 22), CLASSES, tmp_path)
     one, other, again = (
-        along_directions(data, dict.fromkeys(names, name) | {names[0]: first}, 5, 2, [3])
+        landmarks.along_directions(data, dict.fromkeys(names, name) | {names[0]: first}, 5, 2, [3])
         for name, first in (("patient", "control"), ("control", "patient"), ("patient", "control"))
     )
     assert len(one) == 2 and set(one[0]) == set(names)
@@ -220,7 +206,7 @@ def test_directions_are_those_of_the_predicted_class(tmp_path):
 
 
 def test_random_volumes_are_drawn_without_replacement_from_each_scan():
-    draws = list(random_volumes({"a": 6, "b": 3}, 5, 4, [0, 1]))
+    draws = list(landmarks.random_volumes({"a": 6, "b": 3}, 5, 4, [0, 1]))
     assert len(draws) == 4
     for draw in draws:
         assert len(set(draw["a"])) == 5 and max(draw["a"]) < 6 and sorted(draw["b"]) == [0, 1, 2]
@@ -236,7 +222,7 @@ def test_groups_not_scans_are_counted(tmp_path):
 
 # ---- tests over folds ------------------------------------------------------------------------------
 
-NO_CURVE = pd.DataFrame(columns=list(SUBSET_COLUMNS))
+NO_CURVE = pd.DataFrame(columns=list(landmarks.SUBSET_COLUMNS))
 
 
 def regressions(**values):
@@ -251,13 +237,13 @@ def regressions(**values):
             ("mean", "scan", 9.0),
         ]:
             rows.append({"fold": fold, "importance": importance, "tokens": tokens, "level": level, "auc": auc})
-    return pd.DataFrame(rows).reindex(columns=list(LANDMARK_COLUMNS))
+    return pd.DataFrame(rows).reindex(columns=list(landmarks.LANDMARK_COLUMNS))
 
 
 def test_p_by_hand():
     important, random = np.array([0.7, 0.8, 0.6, 0.7, 0.9, 0.7]), np.array([0.5, 0.6, 0.55, 0.5, 0.6, 0.5])
     found = landmark_tests(regressions(important=important, random=random), NO_CURVE, 0.2)
-    assert list(found) == list(TEST_COLUMNS) and len(found) == 1
+    assert list(found) == list(landmarks.TEST_COLUMNS) and len(found) == 1
     difference, row = important - random, found.iloc[0]
     t = difference.mean() / np.sqrt((1 / 6 + 0.2) * difference.var(ddof=1))
     assert row["p"] == pytest.approx(2 * stats.t.sf(t, 5)) and row["difference"] == pytest.approx(difference.mean())
@@ -310,10 +296,10 @@ def test_places_are_spread_from_the_first_to_the_last_of_the_shortest_scan():
 def test_accuracy_falls_down_the_list_and_begins_with_the_landmarks(tmp_path):
     cache = make_run(tmp_path, CLASSES)
     table, _, _, curve, _ = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=12)
-    landmarks = table[(table["tokens"] == "important") & (table["fold"] == "0")].set_index("level")
+    chosen = table[(table["tokens"] == "important") & (table["fold"] == "0")].set_index("level")
     first = curve[(curve["offset"] == 0) & (curve["fold"] == "0")].set_index("level")
     for level in ("token", "scan", "subject"):  # six volumes of each scan hold the class
-        assert first.at[level, "accuracy"] == landmarks.at[level, "accuracy"]
+        assert first.at[level, "accuracy"] == chosen.at[level, "accuracy"]
     mean = curve[(curve["fold"] == "mean") & (curve["level"] == "scan")].set_index("offset")
     assert mean["accuracy"].iloc[0] == 1 and mean.loc[mean.index > 10, "accuracy"].mean() < 0.7
     assert mean.index[-1] == 55 and (mean["score"].diff().dropna() <= 0).all() and (mean["n_test"] == 2).all()
@@ -327,7 +313,7 @@ def test_scores_are_multiples_of_the_smallest_weight(tmp_path):
     tested = [weights[s.name] for s in data.parts["test"]]
     assert min(w.min() / w.mean() for w in tested) > 1e-3  # no scan's score is bounded
     expected = np.mean([np.sort(w)[::-1][2:7].mean() / w.min() for w in tested])
-    assert subset_rows(data, weights, np.array([2]), 5)[0]["score"] == pytest.approx(expected, rel=1e-5)
+    assert landmarks.subset_rows(data, weights, np.array([2]), 5)[0]["score"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_volumes_without_any_weight_do_not_make_scores_infinite():
@@ -357,6 +343,6 @@ def test_noise_is_significant_no_more_often_than_promised(folds):
     said, half = 0, pd.Series(np.full(folds, 0.5))
     for _ in range(500):
         noise = np.sqrt(shared) * random.standard_normal() + np.sqrt(1 - shared) * random.standard_normal(folds)
-        found = _tested(0.5 + 0.1 * pd.Series(noise), half, ratio)
+        found = landmarks._tested(0.5 + 0.1 * pd.Series(noise), half, ratio)
         said += found["p"] < 0.05 and found["difference"] >= 0.02
     assert said / 500 < 0.035  # one side of 5 %

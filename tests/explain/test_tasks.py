@@ -8,16 +8,8 @@ import pytest
 from scipy import stats
 
 from bolt.config import Explain
-from bolt.explain.tasks import (
-    Course,
-    alignment,
-    event_mask,
-    event_masks,
-    kinds_of,
-    read_events,
-    transitions,
-    write_tasks,
-)
+from bolt.explain import tasks
+from bolt.explain.tasks import alignment, event_mask, event_masks, kinds_of, read_events, transitions, write_tasks
 from bolt.explain.weights import UNTRAINED, read_importance, write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table
@@ -171,11 +163,6 @@ def test_odd_scans_are_left_out_and_rest_leaves_empty_tables(made, tmp_path, cap
     assert not (tmp_path / "tasks_series.npy").exists()
 
 
-def at_the_ends(n):
-    """Importance that falls at both ends of a scan, as of any model."""
-    return 1 - 0.6 * np.exp(-np.arange(n) / 8) - 0.6 * np.exp(-np.arange(n)[::-1] / 8)
-
-
 def test_the_alignment_is_that_of_every_shift_computed_one_by_one():
     """Scans of several lengths: at some shifts, all events of a scan are at volumes that it lacks."""
     weights = np.random.default_rng(3).uniform(0.5, 1.5, (3, 12))
@@ -200,7 +187,7 @@ def test_the_alignment_is_that_of_every_shift_computed_one_by_one():
 def test_events_of_which_no_scan_has_a_volume_have_no_mask():
     weights = np.ones((2, 12))
     weights[:, 8:] = np.nan  # dropped
-    course = Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
+    course = tasks.Course({}, ["a", "b"], TR, weights, [events((2, 4, "early"), (18, 4, "late"))] * 2)
     assert list(event_masks(course, 0.0, ["early", "late"])) == ["early"]
     found = event_masks(course, -4.0, ["early", "late"])  # four seconds earlier, the late one is seen
     assert {kind: np.flatnonzero(mask[0]).tolist() for kind, mask in found.items()} == {"early": [0], "late": [7, 8]}
@@ -211,7 +198,8 @@ def test_position_in_the_scan_is_no_effect_of_a_task_that_rests_at_both_ends(mad
     cache, run = made
     for path in cache.index["events"].dropna():
         events((12, 56, "block")).to_csv(path, sep="\t", index=False)
-    random, during, shape = np.random.default_rng(0), np.zeros(N - 2), at_the_ends(N - 2)
+    random, during, place = np.random.default_rng(0), np.zeros(N - 2), np.arange(N - 2)
+    shape = 1 - 0.6 * np.exp(-place / 8) - 0.6 * np.exp(-place[::-1] / 8)  # falls at both ends, as of any model
     during[4:32] = 0.5
 
     def aligned(effect):

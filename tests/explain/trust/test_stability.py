@@ -7,30 +7,9 @@ from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 
 from bolt.config.layout import ModelRun
-from bolt.explain.trust import stability
-from bolt.explain.trust.similarity import (
-    LEAST,
-    contrast_and_interval,
-    correlations,
-    mean_and_interval,
-    ranked,
-    relative_to_untrained,
-    without_position,
-)
-from bolt.explain.trust.stability import (
-    NULL_COLUMNS,
-    SPLITS,
-    STABILITY_COLUMNS,
-    Refits,
-    _mean,
-    compare,
-    compare_maps,
-    curve_pairs,
-    half_of_people,
-    null_columns,
-    regression_maps,
-    write_stability,
-)
+from bolt.explain.trust import similarity, stability
+from bolt.explain.trust.similarity import correlations, mean_and_interval, ranked, without_position
+from bolt.explain.trust.stability import SPLITS, compare_maps, null_columns, regression_maps, write_stability
 from bolt.explain.weights import write_importance
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status
@@ -60,10 +39,10 @@ def explained(curves, predicted="patient"):
 
 def test_curves_agree_where_they_are_the_scans_own():
     own, edge = [RANDOM.random(60) for _ in range(20)], np.linspace(0, 5, 60)
-    row = curve_pairs({"0": explained(own), "1": explained([2 * x for x in own], "control")})[0]
+    row = stability.curve_pairs({"0": explained(own), "1": explained([2 * x for x in own], "control")})[0]
     assert row["spearman"] == pytest.approx(1) and row["same_class"] == 0 and row["n"] == 20
-    assert curve_pairs({"0": explained(own), "1": explained(own[:6])})[0]["n"] == 6  # scans of both
-    rows = curve_pairs({str(k): explained([edge + RANDOM.random(60) for _ in own]) for k in range(3)})
+    assert stability.curve_pairs({"0": explained(own), "1": explained(own[:6])})[0]["n"] == 6  # scans of both
+    rows = stability.curve_pairs({str(k): explained([edge + RANDOM.random(60) for _ in own]) for k in range(3)})
     assert len(rows) == 3
     for row in rows:
         assert abs(row["spearman"]) < 0.1 and row["spearman_raw"] > 0.8
@@ -84,7 +63,7 @@ def made(tmp_path):
 
 def make_seed(run, cache, curves, n_folds=3):
     """Write importance of every fold, and the weights of its landmark regression."""
-    refits = Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=0)
+    refits = stability.Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=0)
     for fold in range(n_folds):
         test = np.arange(N_SCANS) // 2 % 3 == fold
         table = cache.index.assign(role=np.where(test, "test", "train"), predicted="patient")
@@ -101,7 +80,7 @@ def test_the_table_has_every_pair_of_folds_and_this_seed_beside_the_others(made)
         make_seed(run.with_seed(seed), cache, [curve + seed * RANDOM.uniform(0, 0.2, VOLUMES) for curve in curves])
     write_stability(cache, run, [0, 1, 2], range(5), CLASSES, **SETTINGS)
     table = read_table(run.explanation / "stability.tsv", text=("class", "one", "other"))
-    assert list(table) == list(STABILITY_COLUMNS)
+    assert list(table) == list(stability.STABILITY_COLUMNS)
     pairs = table[table["other"].notna()]
     sizes = {("folds", "importance"): 3, ("folds", "regions"): 6, ("folds", "halves"): 2 * SPLITS}
     sizes |= {("seeds", "importance"): 1, ("seeds", "regions"): 2, ("seeds", "halves"): 2 * SPLITS}
@@ -123,7 +102,7 @@ def test_the_table_has_every_pair_of_folds_and_this_seed_beside_the_others(made)
     regions, halves = (means.at[("folds", what, "patient"), "pearson_null"] for what in ("regions", "halves"))
     assert regions > 0.3 > 0.15 > abs(halves)  # folds share scans, halves do not
     others = table[(table["one"] != "mean") | (table["what"] == "importance")]
-    assert others[list(NULL_COLUMNS)].isna().all(axis=None)
+    assert others[list(stability.NULL_COLUMNS)].isna().all(axis=None)
 
 
 def test_one_fold_has_halves_only_and_weights_of_other_folds_are_refused(made):
@@ -141,7 +120,7 @@ def test_one_fold_has_halves_only_and_weights_of_other_folds_are_refused(made):
 
 def test_a_mean_needs_half_of_its_values():
     for values, expected in (([1.0, 3.0, np.nan, np.nan], 2.0), ([1.0, np.nan, np.nan], np.nan), ([], np.nan)):
-        np.testing.assert_equal(_mean(np.array(values)), expected)
+        np.testing.assert_equal(stability._mean(np.array(values)), expected)
 
 
 # ---- landmark regressions with permuted labels ------------------------------------------------------
@@ -166,14 +145,14 @@ def compared(cache, run, importance=lambda train: SAME):
         test = (np.arange(N) // 4 % (2 * FOLDS)) // 2 == fold
         table = cache.index.assign(role=np.where(test, "test", "train"), predicted=CLASSES[0])
         write_importance(table, importance(~test), run / f"fold-{fold}")
-    made = Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=60)
+    made = stability.Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=60)
     maps = made.fold_maps(run, range(FOLDS))
     return [(maps[i], maps[j]) for i in maps for j in range(i)], made.half_maps(run, range(FOLDS))
 
 
 def test_halves_share_no_family_and_have_the_same_labels():
     scans = people().index
-    halves = [half_of_people(scans, np.random.default_rng(seed)) for seed in range(10)]
+    halves = [stability.half_of_people(scans, np.random.default_rng(seed)) for seed in range(10)]
     for first in halves:
         assert not set(scans["group"][first]) & set(scans["group"][~first])
         assert (scans["label"][first] == "patient").sum() == 12 and first.sum() == 24
@@ -182,7 +161,7 @@ def test_halves_share_no_family_and_have_the_same_labels():
 
 def test_maps_of_noise_agree_no_more_than_those_of_permuted_labels(tmp_path):
     pairs, halves = compared(people(), tmp_path)
-    found, (correlation, dice) = null_columns(pairs, 0.1), compare(pairs, 0.1)
+    found, (correlation, dice) = null_columns(pairs, 0.1), stability.compare(pairs, 0.1)
     assert correlation.shape == dice.shape == (61, 2) and correlation[0, 1] > 0.5  # on noise
     assert found[1]["pearson_null"] > 0.5 and found[1]["pearson_null_high"] > correlation[0, 1]
     assert found[0]["p"] == found[1]["p"] > 0.1 and found[1]["dice_null"] > 0.3
@@ -196,7 +175,7 @@ def test_planted_regions_are_found_in_both_halves(tmp_path):
         scan[np.argsort(-weights)[:3], :2] += 1.0 if label == "patient" else -1.0
     pairs, halves = compared(cache, tmp_path)
     assert null_columns(pairs, 0.1)[1]["p"] < 0.05 and null_columns(halves, 0.1)[1]["p"] < 0.05
-    assert compare(halves, 0.1)[0][0, 1] > 0.5
+    assert stability.compare(halves, 0.1)[0][0, 1] > 0.5
 
 
 def test_memorised_labels_agree_between_folds_but_not_between_people(tmp_path):
@@ -309,16 +288,6 @@ def test_the_middle_of_the_longest_scan_goes_on_flat():
     assert np.isfinite(longest).all() and np.abs(longest[60:140]).max() < 0.2
 
 
-def test_intervals_draw_subjects_and_not_scans():
-    values = np.repeat(DRAWS.standard_normal(20), 10)
-    alike = [f"sub-{i // 10}" for i in range(200)]
-    mean, low, high = mean_and_interval(values, alike)
-    apart = mean_and_interval(values, [str(i) for i in range(200)])
-    assert mean == apart[0] == pytest.approx(values.mean())
-    assert high - low > 2 * (apart[2] - apart[1])
-    assert mean_and_interval(values, alike) == (mean, low, high)
-
-
 def test_a_mean_of_mostly_nothing_is_nothing():
     names = list("abcdefghijkl")
     values = np.array([1.0] * 5 + [np.nan] * 7)
@@ -349,11 +318,11 @@ def test_the_interval_of_few_scans_is_wide_enough():
 def test_the_contrast_is_with_the_size_of_the_other_mean_and_paired():
     scan, names = np.random.default_rng(0).standard_normal(40), [str(i) for i in range(40)]
     control, check = 0.5 + scan, -0.3 + scan  # as different between scans as they like, but alike
-    value, low, high = contrast_and_interval(control, check, names)
+    value, low, high = similarity.contrast_and_interval(control, check, names)
     assert value == pytest.approx(control.mean() - abs(check.mean())) and low < value < high
-    assert contrast_and_interval(control + 2, scan + 2, names) == pytest.approx((0.5, 0.5, 0.5))
+    assert similarity.contrast_and_interval(control + 2, scan + 2, names) == pytest.approx((0.5, 0.5, 0.5))
     half = np.where(np.arange(40) < 19, control, np.nan)
-    assert np.isnan(contrast_and_interval(half, check, names)).all()
+    assert np.isnan(similarity.contrast_and_interval(half, check, names)).all()
 
 
 def at_the_ends(n):
@@ -365,7 +334,7 @@ def test_the_shape_that_all_models_give_is_divided_out_at_every_length():
     lengths = [60, 60, 60, 60, 60, 64, 80]
     effect = [1 + 0.5 * (np.arange(n) == 30) for n in lengths]
     weights = [5 * at_the_ends(n) * own for n, own in zip(lengths, effect, strict=True)]
-    relative, expected = relative_to_untrained(weights, [2 * at_the_ends(n) for n in lengths])
+    relative, expected = similarity.relative_to_untrained(weights, [2 * at_the_ends(n) for n in lengths])
     for curve, own, usual in zip(relative, effect, expected, strict=True):
         np.testing.assert_allclose(curve, own / own.mean(), rtol=0.02)
         assert usual.mean() == pytest.approx(1, abs=0.05)
@@ -373,8 +342,8 @@ def test_the_shape_that_all_models_give_is_divided_out_at_every_length():
 
 def test_volumes_that_hardly_a_window_has_are_ignored_and_a_single_scan_has_its_own_shape():
     untrained = at_the_ends(50)
-    untrained[-3:] = [0, 0.01, LEAST * untrained.mean() / 2]
-    (relative,), _ = relative_to_untrained([np.ones(50)], [untrained])
+    untrained[-3:] = [0, 0.01, similarity.LEAST * untrained.mean() / 2]
+    (relative,), _ = similarity.relative_to_untrained([np.ones(50)], [untrained])
     assert np.isnan(relative[-3:]).all() and np.isfinite(relative[:-3]).all()
     assert np.nanmean(relative) == pytest.approx(1)
     np.testing.assert_allclose(relative[:-3] * untrained[:-3], relative[20] * untrained[20])

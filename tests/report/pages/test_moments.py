@@ -16,7 +16,7 @@ from bolt.io.files import read_table, write_table
 from bolt.report.figures.series import draw_tasks
 from bolt.report.figures.style import MANY
 from bolt.report.tables import landmark_table, paper_of, task_titles
-from tests.experiments.latex import well_formed
+from tests.experiments.test_tables import well_formed
 from tests.report.figures.test_plots import has_colour
 
 

@@ -12,7 +12,6 @@ from bolt.explain.trust.faithfulness import AREA_COLUMNS, CURVE_COLUMNS, ORDERS,
 from bolt.explain.trust.similarity import SANITY_COLUMNS, summary
 from bolt.explain.trust.stability import (
     NULL_COLUMNS,
-    STABILITY_COLUMNS,
     curve_pairs,
     half_pairs,
     map_pairs,
@@ -62,7 +61,7 @@ def folds_table(n, classes):
     pairs = [*map_pairs(maps, classes, 0.05), *half_pairs(halves, classes, 0.05), *curve_pairs(curves)]
     rows = [{"between": "folds", **row} for row in pairs]
     rows += [{**row, "between": "seeds"} for row in rows if (row["one"], row["other"]) == ("0", "1")]
-    table = with_summaries(pd.DataFrame(rows, columns=list(STABILITY_COLUMNS)))
+    table = with_summaries(rows)
     tested = (table["one"] == "mean") & (table["what"] != "importance")
     table.loc[tested, list(NULL_COLUMNS)] = 0.2, 0.3, 0.1, 0.4, 0.02
     return table
