@@ -184,8 +184,9 @@ class Dataset(Keys):
     @property
     def has_tasks(self) -> bool:
         """Return whether scans may have tables of events."""
-        known = self.source in ("bids", "hcp") or (self.source == "fmriprep" and self.bids is not None)
-        return known and self.tasks != (["REST"] if self.source == "hcp" else ["rest"])
+        if self.source == "fmriprep":
+            return self.bids is not None and self.tasks != ["rest"]
+        return self.source == "bids" or (self.source == "hcp" and self.tasks != ["REST"])
 
     @property
     def where(self) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from bolt.evaluate.scores import class_arrays, mean_of_finite, number_arrays
-from bolt.folds.splits import label_units
+from bolt.folds.units import label_units
 from bolt.io.errors import DataError
 
 LEVEL = 0.025

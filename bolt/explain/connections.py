@@ -33,7 +33,7 @@ from bolt.evaluate.metrics import fold_predictions
 from bolt.evaluate.scores import number_arrays
 from bolt.explain.regions import select
 from bolt.explain.trust.stability import map_pairs, write_agreement
-from bolt.folds.splits import label_units, people
+from bolt.folds.units import label_units, people
 from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache, connectivity, n_pairs
 

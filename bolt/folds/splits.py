@@ -1,4 +1,4 @@
-"""Cross-validation folds by group or by site, audited; inner folds; and labels permuted between the units of people.
+"""Cross-validation folds by group or by site, audited; and inner folds.
 
 A group (the family if known, otherwise the subject) never straddles a split. Every scan is tested in exactly one fold.
 """
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bolt.config import Dataset, Folds
 from bolt.folds.audit import DUPLICATES_HINT, HINT, find_leaks, join_copies, refuse_copies
+from bolt.folds.units import people
 from bolt.io.errors import DataError, LeakError, shorten_list
 from bolt.io.files import columns
 
@@ -357,39 +358,3 @@ def _validation(rest: pd.DataFrame, n_parts: int, seed: int) -> set[str]:
         return (-int((outside > 0).sum()), -int((rows[i] > 0).sum()), float(abs(sizes[i] - len(groups) / n_parts)))
 
     return set(groups[part == min(np.flatnonzero(sizes), key=badness)])
-
-
-# ---- units of people, and labels that are permuted between them ----------------------------------------------------
-def label_units(scans: pd.DataFrame) -> pd.Series:
-    """Return the name of each scan's unit: the largest of family, subject and scan whose units have one label each."""
-    for unit in (people(scans), scans["subject"]):
-        labels = pd.DataFrame({"unit": unit, "label": scans["label"]}).drop_duplicates()
-        if labels["unit"].is_unique:
-            return unit
-    return scans["scan_id"]
-
-
-def people(scans: pd.DataFrame) -> pd.Series:
-    """Return the family of each scan if known, else its subject."""
-    return scans["group"].fillna(scans["subject"])
-
-
-def permutations(scans: pd.DataFrame, n: int, random: np.random.Generator) -> NDArray[np.object_]:
-    """Permute labels between units.
-
-    Parameters
-    ----------
-    scans : DataFrame
-        scan_id, subject, group, label.
-    n : int
-        Number of permutations.
-    random : numpy.random.Generator
-
-    Returns
-    -------
-    array (n, scans) of str
-        All scans of a unit get the same label, and the number of units with each label stays the same.
-    """
-    unit = pd.factorize(label_units(scans), sort=True)[0]
-    first = scans["label"].to_numpy(object)[np.unique(unit, return_index=True)[1]]
-    return np.stack([random.permutation(first)[unit] for _ in range(n)]) if n else np.empty((0, len(scans)), object)

@@ -29,7 +29,7 @@ from bolt.cohort.covariates import Covariates
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Dataset, Model
-from bolt.folds.splits import permutations
+from bolt.folds.units import permutations
 from bolt.io.errors import BoltError, ConfigError, DataError, shorten_list
 from bolt.io.files import atomic, read_json, read_table, write_json
 from bolt.models.parts.features import FeatureModel

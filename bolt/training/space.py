@@ -49,9 +49,10 @@ def spans_of(space: Space, model: Model) -> dict[str, Span]:
     Raises
     ------
     ConfigError
-        There is none.
+        There is none, or the model does not have the setting.
     """
     hyper = space.hyper.get(model.model, {})
+    check_settings(model.model, hyper)
     training = space.training if has_epochs(model.model) else {}
     spans = {f"training.{key}": span for key, span in training.items()}
     spans |= {f"hyper.{key}": span for key, span in hyper.items()}

@@ -11,7 +11,7 @@ from bolt.experiments.entries import entries
 from bolt.experiments.markup import escape, latex, markdown
 from bolt.experiments.measured import with_formulas
 from bolt.experiments.results import RESULT_COLUMNS
-from bolt.experiments.tables import as_in_paper
+from bolt.experiments.tables import as_in_paper, in_papers_order
 from bolt.workflow.run import Run
 from tests.experiments.test_entries import configured
 from tests.experiments.test_results import PUBLISHED
@@ -118,3 +118,8 @@ def test_autism_and_women_are_red_as_in_the_paper_and_its_examples_train_several
     assert load_dataset("abide1").classes == ["control", "autism"]  # autism stays the positive class
     examples = [load_config(ROOT / f"config/examples/{name}.yaml") for name in ("abide1", "hcp_rest", "hcp_task")]
     assert min(len(example.seeds) for example in examples) >= 3
+
+
+def test_other_datasets_follow_the_papers():
+    found = [entry for name in ("phantom", "abide1") for entry in filled("window_size", name)[0]]
+    assert list(dict.fromkeys(entry.dataset for entry in in_papers_order(found))) == ["abide1", "phantom"]

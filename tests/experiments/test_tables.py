@@ -127,6 +127,12 @@ def test_a_difference_stands_beside_its_p(written):
     assert line.startswith(f"| SVM_100% | {'−' if difference < 0 else '+'}{abs(100 * difference):.1f} (")
 
 
+def test_numbers_are_aligned_to_the_right_and_words_to_the_left():
+    rows = {"": ["BolT", "SVM"], "fidelity": ["exact", "core"], "AUC": ["75.0 ± 1.5", "–"], "note": ["", ""]}
+    sheet = Sheet("Models", pd.DataFrame(rows), "Per cent.")
+    assert "| --- | --- | ---: | --- |" in markdown(sheet) and r"{llrl}" in latex(sheet, "tab:models")
+
+
 def test_markup_by_hand():
     frame = pd.DataFrame({"": ["a_b", "c|d", "λ = 0.1"], "x % & y": ["1 ± 2", "−3", "< 0.001"]})
     sheet = Sheet("T", frame, "50 %", {(1, "x % & y")}, ["why"])

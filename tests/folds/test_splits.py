@@ -12,7 +12,8 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.config import Folds
 from bolt.folds import splits
-from bolt.folds.splits import ROLES, audit_folds, make_folds, make_inner_folds, people, permutations, quarters
+from bolt.folds.splits import ROLES, audit_folds, make_folds, make_inner_folds, quarters
+from bolt.folds.units import label_units, people, permutations
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
 
@@ -412,7 +413,7 @@ def scans_of(width: int) -> pd.DataFrame:
 @pytest.mark.parametrize(("unit", "width"), [("group", 4), ("subject", 2), ("scan_id", 1)])
 def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> None:
     scans = scans_of(width)
-    assert splits.label_units(scans).equals(scans[unit])
+    assert label_units(scans).equals(scans[unit])
     drawn = permutations(scans, 30, np.random.default_rng(0))
     by_unit = drawn.reshape(30, -1, width)
     assert (by_unit == by_unit[..., :1]).all()  # one label per unit
@@ -423,4 +424,4 @@ def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> Non
 def test_where_the_family_is_unknown_it_is_the_subject() -> None:
     scans = scans_of(4)
     assert people(scans.assign(group=None)).equals(scans["subject"])
-    assert splits.label_units(scans.assign(group=None)).equals(scans["subject"])
+    assert label_units(scans.assign(group=None)).equals(scans["subject"])

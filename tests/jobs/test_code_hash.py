@@ -100,6 +100,6 @@ def test_a_fingerprint_is_of_what_computes_and_not_of_provenance():
                 seen.add(module)
                 waiting += fingerprint._code(module)[0]
         assert seen.isdisjoint({"bolt.jobs.provenance", "bolt.jobs.ledger", "bolt.jobs.outcome"}), name
-        if STAGES[name].module in ("training", "explanation", "trust"):
+        if STAGES[name].module in ("training", "explanation", "trust", "series"):
             called = re.findall(r"^    from (bolt\S+) import", inspect.getsource(STAGES[name].work), re.M)
             assert {*called} <= seen, name

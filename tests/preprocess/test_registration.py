@@ -45,10 +45,11 @@ def distance(matrix, other, points):
     return np.linalg.norm(images.apply(matrix, points) - images.apply(other, points), axis=1).mean()
 
 
-def test_coregistration_recovers_from_a_wrong_header(head):
-    """A BOLD whose header is off by five centimetres is aligned by the centres of mass, as `check_together` says."""
+@pytest.mark.parametrize("shift", [(30, 25, -30), (0, 0, 300)], ids=["overlaps", "apart"])
+def test_coregistration_recovers_from_a_wrong_header(head, shift):
+    """A BOLD whose header is off by five centimetres, or that lies apart, is aligned by the centres of mass."""
     t1w, mask = brain_of(head)
-    wrong = images.rigid_matrix(np.array([30.0, 25, -30, 0, 0, 0.05]), np.zeros(3))
+    wrong = images.rigid_matrix(np.array([*shift, 0, 0, 0.05], float), np.zeros(3))
     parts = (130 - t1w.numpy()) * mask.numpy(), mask.numpy()
     bold, seen = (images.to_ants(part, wrong @ images.affine_of(t1w)) for part in parts)
     matrix = registration.coregister(bold, seen, t1w, mask, SETTINGS)

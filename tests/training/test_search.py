@@ -194,6 +194,11 @@ def test_ranges_that_cannot_be_meant(span, match):
         Space(name="x", training={"learnig_rate": {"low": 1, "high": 2}})
 
 
+def test_settings_that_the_model_does_not_have():
+    with pytest.raises(ConfigError, match="has no setting 'windw'.*did you mean 'window'"):
+        spans_of(Space(name="x", hyper={"bolt": {"windw": {"low": 1, "high": 2}}}), TOO_SLOW)
+
+
 # ---- trials that end early -------------------------------------------------------------------------------------------
 def test_a_diverging_trial_is_pruned_and_the_search_continues(toy, tmp_path):
     wild = Space(name="wild", training={"learning_rate": {"choices": [1e-2, 1e30]}})

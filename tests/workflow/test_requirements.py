@@ -161,7 +161,7 @@ def test_environments_hold_the_locked_versions_of_all_that_they_need(name):
 
 def test_a_command_imports_what_its_own_stage_needs():
     """Preprocessing's environment has no torch, which takes two seconds to import besides."""
-    modules = "bolt.cli.main, bolt.workflow.job, bolt.workflow.checks, bolt.cohort.covariates"
+    modules = "bolt.cli.main, bolt.workflow.job, bolt.workflow.checks, bolt.cohort.covariates, bolt.workflow.readiness"
     code = f"import sys, {modules}; print({{'torch', 'sklearn'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

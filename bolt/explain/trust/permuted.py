@@ -17,7 +17,7 @@ from bolt.config import Dataset, Model
 from bolt.config.layout import ModelRun
 from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
-from bolt.folds.splits import permutations
+from bolt.folds.units import permutations
 from bolt.io.errors import DataError
 from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
 from bolt.series.cache import ARRAY_COLUMNS, FILES, SeriesCache

@@ -37,8 +37,8 @@ from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
 from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
-from bolt.folds.splits import people
-from bolt.folds.splits import permutations as permuted
+from bolt.folds.units import people
+from bolt.folds.units import permutations as permuted
 from bolt.io.errors import DataError
 from bolt.io.files import columns, holds_something, write_table
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
-from sklearn.model_selection import StratifiedGroupKFold
 
 from bolt.models.parts.features import Array
 
@@ -49,6 +48,8 @@ def inner_splits(labels: Array, groups: Array, n_classes: int, seed: int) -> Ite
     if n_folds < 2:
         log.warning("too few training subjects for out-of-fold scores: probabilities are not calibrated")
         return
+    from sklearn.model_selection import StratifiedGroupKFold  # evaluation and reports, which never split, start without
+
     splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     for inner, held_out in splitter.split(labels, labels, groups):
         if len(np.unique(labels[inner])) == n_classes:
