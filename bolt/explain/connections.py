@@ -251,19 +251,23 @@ def sample(
     `shown` the classes that have an output.
     """
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
+    units = {  # over which shuffles are fair
+        fold: pd.factorize(people(table) if classes is None else label_units(table), sort=True)[0]
+        for fold, table in tests.items()
+    }
+    ends = np.cumsum([unit.max() + 1 for unit in units.values()])
+    values = np.zeros((ends[-1], n_pairs(cache.n_rois)), np.float32)  # once: of 40,000 people and 400 ROIs it has 13 GB
     parts = []
-    for fold, table in tests.items():
-        units = people(table) if classes is None else label_units(table)  # over which shuffles are fair
-        unit = pd.factorize(units, sort=True)[0]
+    for (fold, unit), centred in zip(units.items(), np.split(values, ends[:-1]), strict=True):
         n = np.bincount(unit)
         scored = []
-        for given in _outputs(table, classes, shown):
+        for given in _outputs(tests[fold], classes, shown):
             mean = np.stack([np.bincount(unit, column) / n for column in given.T], axis=1)
             sd = mean.std(axis=0)
             scored.append((mean - mean.mean(axis=0)) / np.where(sd > 0, sd, 1))
-        connections = np.zeros((len(n), n_pairs(cache.n_rois)), np.float32)
-        for row, scan in zip(unit, table["scan_id"], strict=True):
-            connections[row] += connectivity(cache.finite_series(int(rows[scan])), fisher_z=True) / n[row]
-        parts.append((np.full(len(n), fold), *scored, connections - connections.mean(axis=0)))
-    fold, outputs, truths, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        for row, scan in zip(unit, tests[fold]["scan_id"], strict=True):
+            centred[row] += connectivity(cache.finite_series(int(rows[scan])), fisher_z=True) / n[row]
+        centred -= centred.mean(axis=0)
+        parts.append((np.full(len(n), fold), *scored))
+    fold, outputs, truths = (np.concatenate(part) for part in zip(*parts, strict=True))
     return fold, outputs, truths, values
