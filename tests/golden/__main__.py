@@ -62,12 +62,12 @@ def demo(folder: Path) -> None:
 def predict(folder: Path) -> None:
     """The demo's BolT on the demo's own series, as a stranger's."""
     study = folder.parent / "demo"
-    (trained,) = (study / "results/phantom/runs").glob("*/*/bolt*/seed-0")
+    (trained,) = (study / "results/phantom/runs").glob("*/*-none/bolt*/seed-0")
     run(folder, "-m", "bolt", "pack", trained, "--out", "pack")
     files = sorted((study / "results/phantom/series").rglob("*_timeseries.npy"))
     scans = pd.DataFrame({"subject": [f"new{i}" for i in range(len(files))], "file": files})
     scans.to_csv(folder / "scans.tsv", sep="\t", index=False)
-    run(folder, "-m", "bolt", "predict", "pack", "scans.tsv", "--out", "predictions.tsv", "--explain")
+    run(folder, "-m", "bolt", "predict", "pack", "scans.tsv", "--out", "predictions.tsv", "--explain", "explained")
 
 
 def abide(folder: Path) -> None:
