@@ -30,7 +30,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from bolt.config import load_config, load_experiment
+from bolt.config import load_config, load_experiment, load_model
 from bolt.config.study import Study
 from bolt.evaluate.metrics import by_site
 from bolt.evaluate.paired import corrected_t
@@ -133,7 +133,7 @@ def with_published(table: pd.DataFrame) -> pd.DataFrame:
     """Add BolT with the paper's settings and meanMLP: trained by `abide_benchmark`, one seed, same folds."""
     others = read_table(HERE / "abide_benchmark_predictions.tsv", text=("scan_id",))
     for title, name in (("BolT", "bolt"), ("meanMLP", "meanmlp")):
-        of_model = others[others["run"].str.fullmatch(f"{name}-[0-9a-f]+")]
+        of_model = others[others["run"] == load_model(name).run_name]
         predicted = table.merge(of_model, on=["fold", "scan_id"], how="left")["p_autism"]
         table[f"{title}, seed 0"] = predicted.where(table["scheme"] == "folds").to_numpy()
     return table
