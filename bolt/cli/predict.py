@@ -21,7 +21,7 @@ from bolt.io.files import read_table, write_json, write_table, write_yaml
 from bolt.jobs.provenance import provenance, provenance_path
 from bolt.share.explanation import explained_models
 from bolt.share.models import Pack, read_pack
-from bolt.share.one_scan import explain_predictions
+from bolt.share.one_scan import atlas_of, explain_predictions
 from bolt.share.predict import (
     EXCLUDED,
     METRIC_COLUMNS,
@@ -76,6 +76,8 @@ def predict(options: argparse.Namespace) -> None:
     write_table(table, out, column_descriptions(pack))
     files = [path for path in options.source if path.is_file()]
     write_json(provenance(files, stage="predict", models=len(pack.estimator.members_)), provenance_path(out))
+    for ending in (".tsv", ".json"):
+        out.with_name(f"{out.stem}_metrics{ending}").unlink(missing_ok=True)  # of earlier predictions
     if "label" in table:
         metrics = external_metrics(pack, table, scans)
         write_table(metrics, out.with_name(f"{out.stem}_metrics.tsv"), METRIC_COLUMNS)
@@ -108,7 +110,8 @@ def scans_to_predict(options: argparse.Namespace, pack: Pack) -> NewScans:
     """
     folder = options.source[0]
     if not folder.is_dir():
-        return read_new_scans(options.source, pack, options.tr, options.label)
+        labels = atlas_of(pack, options.model, options.atlas, None).labels
+        return read_new_scans(options.source, pack, options.tr, options.label, labels)
     if len(options.source) > 1:
         raise ConfigError("several sources, of which the first is a folder", hint="Give one folder, or files")
     if (folder / "cache").is_dir() and (folder / "config.yaml").is_file():

@@ -52,6 +52,10 @@ class Study:
         """Return the configured models by the names of their runs."""
         return {model.run_name: model for model in told_apart(list(map(load_model, self.config.models)))}
 
+    def folds_of(self, run: ModelRun) -> list[int]:
+        """Return the folds in which a run is trained."""
+        return self.config.folds.of(self.models[run.model].name)
+
     @cached_property
     def runs(self) -> list[ModelRun]:
         """Return the runs of every configured atlas, model and seed."""

@@ -67,7 +67,7 @@ def balanced(
     """
     about = scans.set_index("scan_id").reindex(columns=list(COVARIATES))
     rows = tests.drop(columns=[*COVARIATES], errors="ignore").join(about, on="scan_id")
-    used = [name for name in COVARIATES if _is_used(rows, name)]
+    used = [name for name in COVARIATES if may_confound(rows, name)]
     rows = rows.dropna(subset=used).reset_index(drop=True)
     names = ", ".join(COVARIATES[name] for name in used)
     group = np.unique(rows["group"].astype(str), return_inverse=True)[1]
@@ -111,8 +111,8 @@ def balanced(
     return pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
 
 
-def _is_used(rows: pd.DataFrame, name: str) -> bool:
-    """Return whether a covariate is known and varies, and is not the label itself (classification of sex)."""
+def may_confound(rows: pd.DataFrame, name: str) -> bool:
+    """Return whether a covariate of labelled scans is known and varies, and is not the label itself (as sex may be)."""
     values = rows[name].dropna()
     if len(values) < KNOWN * len(rows) or values.nunique() < 2:
         return False

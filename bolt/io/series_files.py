@@ -57,7 +57,17 @@ def read_series(
         no ROI that varies, single NaN or infinite values, or columns of other ROIs than `values`.
     """
     path = Path(path)
-    series, columns = read_named_series(path)
+    return in_atlas_order(*read_named_series(path), path, values, names)
+
+
+def in_atlas_order(
+    series: np.ndarray,
+    columns: Sequence[str] | None,
+    path: Path,
+    values: Sequence[int] | None,
+    names: Sequence[str] | None,
+) -> np.ndarray:
+    """Put the columns that `read_named_series` has read in the order of ROIs, as far as the file names them."""
     if values is not None and path.suffix in TEXT:
         series = _in_order(series, path, values)
     if names is not None and columns is not None:

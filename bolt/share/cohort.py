@@ -23,18 +23,21 @@ from bolt.config import Dataset, load_config
 from bolt.config.keys import parse
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS
+from bolt.evaluate.balanced import KNOWN, may_confound
 from bolt.evaluate.metrics import fold_predictions, metrics_of, pooled
 from bolt.evaluate.scores import class_arrays
 from bolt.folds.audit import same_name
 from bolt.folds.check import name_contents
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import read_json, read_table, read_yaml
+from bolt.io.files import read_json, read_table, read_yaml, sha256
 from bolt.models.parts.calibration import fit_temperature
 from bolt.report.numbers import scope_text
 from bolt.series.cache import SeriesCache, connectivity_of
 from bolt.share.estimators import estimator
 from bolt.share.scans import GIVEN
 from bolt.training.ensembles import Member, predict_each
+
+log = logging.getLogger("bolt")
 
 MIDDLE = (5, 25, 50, 75, 95)
 """Percentiles that are kept of age and motion; the extremes belong to single participants."""
@@ -44,8 +47,6 @@ NEAR = 1.5
 OUTSIDE = 99
 """Percentile of the training cohort beyond which a scan is flagged."""
 CONFOUNDS = {"mean_fd": "motion", "age": "age", "sex": "sex"}
-KNOWN = 0.8
-"""Share of the scans of which a confound must be known."""
 TRAINED = "every model was trained on this "
 """Flag of predictions that say nothing about new scans, and are in no metric."""
 IN_COHORT = "is in the training cohort"
@@ -92,7 +93,26 @@ class RunPlace:
     def folds(self) -> list[Path]:
         """Return the folders of the folds in the folder that was given, sorted: of all seeds, of one, or one fold."""
         places = (path.parent for path in self.model.glob("seed-*/fold-*/status.json"))
-        return sorted(place for place in places if place.is_relative_to(self.folder))
+        return of_present_split(sorted(place for place in places if place.is_relative_to(self.folder)))
+
+
+def of_present_split(folds: list[Path]) -> list[Path]:
+    """Leave out folds of a run that were trained on another ``folds.tsv`` than that of the results, and say so.
+
+    The folder of a run keeps those of an earlier split whose numbers the present one does not have.
+    """
+    table = folds[0].resolve() / "../../../../../../folds.tsv" if folds else Path()
+    if not table.is_file():
+        return folds  # copied out of their results
+    present, found = sha256(table), []
+    for fold in folds:
+        place = fold / "provenance.json"
+        inputs = read_json(place).get("inputs", {}) if place.is_file() else {}
+        if {present} >= {stated for name, stated in inputs.items() if Path(name).name == table.name}:
+            found.append(fold)
+        else:
+            log.warning("%s: left out, for it was trained on an earlier split", fold)
+    return found
 
 
 def describe_run(place: RunPlace) -> tuple[dict[str, Any], NDArray[np.float32]]:
@@ -112,7 +132,8 @@ def describe_run(place: RunPlace) -> tuple[dict[str, Any], NDArray[np.float32]]:
         No fold has finished, or a file of the results is missing or altered.
     """
     tests, done, failed = test_predictions(place)
-    kept = place.folds()[0] / "config.yaml"  # where each fold keeps its dataset, whose own file may have moved
+    # where a finished fold keeps its dataset, whose own file may have moved
+    kept = next(file for fold in place.folds() if (file := fold / "config.yaml").is_file())
     study = Study(load_config(place.results / "config.yaml"), parse(Dataset, read_yaml(kept)["dataset"], kept))
     cache, roles, classes = place.cache, place.roles, study.dataset.classes
     in_folds = np.flatnonzero(cache.index["scan_id"].isin(roles.index))
@@ -178,7 +199,7 @@ def series_facts(study: Study, denoising: dict[str, Any] | None) -> dict[str, An
         return settings | {"made_by": "the dataset's authors", "space": None, "denoising": None}
     project = f"the Preprocessed Connectomes Project ({dataset.abide.pipeline})"
     made_by = {"fmriprep": "fMRIPrep", "hcp": "HCP", "abide": project}.get(dataset.source, "BolT")
-    keys = ("space", "resolution", "registration", "slice_timing", "steady_state", "output")
+    keys = ("space", "resolution", "registration", "slice_timing", "sbref", "average_t1w", "steady_state", "output")
     return settings | {
         "made_by": made_by,
         "space": study.layout.space,
@@ -385,8 +406,7 @@ def fit_floor(cache: SeriesCache, classes: list[str] | None) -> Member | None:
         None if the label is a number, or no confound is known of most scans and differs between them.
     """
     scans = cache.index[cache.index["label"].isin(classes or [])]
-    present = [name for name in CONFOUNDS if name in scans]
-    names = [name for name in present if scans[name].notna().mean() >= KNOWN and scans[name].nunique() > 1]
+    names = [name for name in CONFOUNDS if name in scans and may_confound(scans, name)]
     if not names or scans["label"].nunique() < len(classes or ()):
         return None
     model = estimator("motion_only", covariates=tuple(names))

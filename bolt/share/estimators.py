@@ -38,7 +38,16 @@ from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.registry import check_model, combines, defaults_of, fitted_at_once, has_epochs, inputs_of
 from bolt.models.suitability import check_covariates, shortest_scan
 from bolt.series.cache import seal, with_offsets, write_array
-from bolt.share.scans import SeriesInMemory, as_series, labels_of, one_per_scan, require_plain, roi_table, scan_table
+from bolt.share.scans import (
+    SeriesInMemory,
+    as_series,
+    class_name,
+    labels_of,
+    one_per_scan,
+    require_plain,
+    roi_table,
+    scan_table,
+)
 from bolt.training import training_modules
 from bolt.training.ensembles import Member, load_member, predict_each
 from bolt.training.outputs import Training
@@ -283,7 +292,7 @@ class Estimator(BaseEstimator):
 
             state = torch.random.fork_rng()  # training seeds torch: its random state is restored
         with state:
-            names_of_classes = None if classes is None else [str(name) for name in classes]
+            names_of_classes = None if classes is None else [class_name(name) for name in classes]
             member, history = train(model, names_of_classes, own, series, about)
         self.members_, self.history_, self.n_features_in_ = [member], history, series[0].shape[1]
         self.__dict__.pop("feature_names_in_", None)  # in scikit-learn, only if the scans name their columns

@@ -28,8 +28,9 @@ from bolt.io.files import read_json, sha256, write_json, write_text
 from bolt.io.packages import name_extra
 from bolt.models.registry import inputs_of
 from bolt.report.numbers import metric_name
-from bolt.share.cohort import RunPlace, describe_run, fit_floor, floor_name, span
+from bolt.share.cohort import RunPlace, describe_run, fit_floor, floor_name, of_present_split, span
 from bolt.share.estimators import ABOUT, FORMAT, NOT_SETTINGS, estimator_class, new_folder, write_estimator
+from bolt.share.scans import class_name
 from bolt.training.ensembles import Member, load_member
 from bolt.training.outputs import checked_info
 
@@ -86,7 +87,10 @@ def load(source: str | Path, *, hub: bool = False) -> Any:
             places = [folder / name for name in names]
     else:
         found = [sorted(folder.glob(f"{pattern}{described}")) for pattern in ("", "fold-*/", "seed-*/fold-*/")]
-        places = [path.parent for path in next(filter(None, found), [])]
+        trained = [path.parent for path in next(filter(None, found), [])]
+        places = of_present_split(trained)
+        if trained and not places:
+            raise DataError("all models were trained on an earlier split", where=folder, hint="Run the workflow again")
         if not places:
             raise DataError(
                 "no trained model in this folder",
@@ -102,7 +106,7 @@ def load(source: str | Path, *, hub: bool = False) -> Any:
                 if member.info[key] != first[key]:
                     raise ValueError(f"its models differ in {key}")
         classes, roi_names = about["classes"], about.get("roi_names")
-        names = None if classes is None else [str(name) for name in classes]
+        names = None if classes is None else [class_name(name) for name in classes]
         if first["classes"] != names:
             raise ValueError(f"classes are {names}, but those of its models {first['classes']}")
         if roi_names is not None and len(set(map(str, roi_names))) != first["n_rois"]:

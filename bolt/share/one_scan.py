@@ -26,8 +26,8 @@ from bolt.explain.tasks import COURSE, Course, block_table, curve_table, event_m
 from bolt.explain.weights import paint, write_map
 from bolt.io.bids import atlas_name, is_image
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import columns, read_json, read_table, write_json, write_table
-from bolt.io.series_files import is_constant, kept_volumes, read_series
+from bolt.io.files import columns, read_table, write_json, write_table
+from bolt.io.series_files import is_constant, kept_volumes
 from bolt.io.volumes import require_tr
 from bolt.jobs.provenance import provenance
 from bolt.report.figures.series import TimeCourse, draw_course, time_course
@@ -38,7 +38,7 @@ from bolt.series.cache import zscore
 from bolt.share.cohort import TRAINED, known_scans, test_predictions
 from bolt.share.explanation import explain_scan, explained_models
 from bolt.share.models import Pack, read_pack
-from bolt.share.predict import NewScans, columns_of_model, subject_of
+from bolt.share.predict import NewScans, read_sidecar, series_for_model, subject_of
 from bolt.share.scans import SeriesInMemory, roi_table, scan_table
 
 log = logging.getLogger("bolt")
@@ -218,9 +218,10 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
     name = where = pack.atlas["name"] if pack.place is None else pack.place.atlas
     known: pd.DataFrame | None = None
     if pack.place is not None:
-        with suppress(BoltError):  # a configuration of another version
+        with suppress(BoltError):  # a configuration of another version, or no cache
             config = load_config(pack.place.results / "config.yaml")
             where, paths = config.atlas_places.get(name, name), config.paths
+            known = pack.place.cache.rois
     elif pack.about:
         known = pd.DataFrame(pack.about["rois"]).reindex(columns=list(LABEL_COLUMNS))
     elif (names := getattr(pack.estimator, "feature_names_in_", None)) is not None:
@@ -234,7 +235,8 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
         name, where, known = atlas_name(place), place, load_labels(place, atlas_dir=paths.atlas_dir)
     elif where:
         with suppress(BoltError):  # all ROIs of the atlas, of which models may have left out some
-            known = load_labels(where, atlas_dir=paths.atlas_dir)
+            of_atlas = load_labels(where, atlas_dir=paths.atlas_dir)
+            known = of_atlas if set(values) <= set(of_atlas["value"]) else known
     absent = [] if known is None else sorted(set(values) - set(known["value"]))
     if absent and (place or labels is not None):
         raise DataError(
@@ -287,17 +289,14 @@ def read_scan(options: argparse.Namespace, pack: Pack, atlas: ModelAtlas) -> Giv
     if is_image(path.name):
         hint = f"Make its series first: bolt parcellate {path} --atlas {atlas.name or 'ATLAS'} --out series.npy"
         raise DataError("an image, but what is explained are ROI series", where=path, hint=hint)
-    sidecar = path.with_suffix(".json")
-    about = read_json(sidecar) if sidecar.is_file() else {}
+    about = read_sidecar(path, pack)
     if "Atlas" in about and atlas.name not in ("", about["Atlas"]):
         raise DataError(
             f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'",
-            where=sidecar,
+            where=path.with_suffix(".json"),
             hint=f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name} --out series.npy)",
         )
-    labels = atlas.labels
-    series = read_series(path, *(() if labels is None else (labels["value"].tolist(), labels["name"].tolist())))
-    series = columns_of_model(series, path, pack, atlas.name, labels)
+    series = series_for_model(path, pack, atlas.name, atlas.labels)
     tr = options.tr if options.tr is not None else about.get("RepetitionTime")
     if options.tr is not None and not options.tr > 0:
         raise ConfigError(f"--tr {tr:g}: a repetition time is positive", hint="Give seconds, such as --tr 2")

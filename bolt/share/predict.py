@@ -21,7 +21,8 @@ from bolt.datasets import COLUMNS as OF_SCANS
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import columns, read_json, read_text
-from bolt.io.series_files import SUFFIXES, read_series, series_suffix
+from bolt.io.people import known_values
+from bolt.io.series_files import SUFFIXES, in_atlas_order, read_named_series, series_suffix
 from bolt.io.volumes import require_tr
 from bolt.models.parts.calibration import with_temperature
 from bolt.series.cache import SeriesCache, connectivity, zscore
@@ -44,9 +45,10 @@ from bolt.training.ensembles import predict_each
 log = logging.getLogger(__name__)
 
 COLUMNS, EXCLUDED, METRIC_COLUMNS = (columns("share", table) for table in ("predictions", "excluded", "metrics"))
-ABOUT_SCANS = ("scan_id", "subject", "group", "session", "run", "task", "site", "age", "sex", "mean_fd", "tr")
-"""Columns of a table of series that are read, if there are any."""
 NUMBERS = ("age", "mean_fd", "tr")
+DESCRIBED = ("group", "site", "sex", *NUMBERS)
+ABOUT_SCANS = ("scan_id", "subject", "session", "run", "task", *DESCRIBED)
+"""Columns of a table of series that are read, if there are any."""
 LONGEST = 200
 """Bytes of a scan's name, which becomes that of a folder."""
 
@@ -70,7 +72,9 @@ class NewScans:
     excluded: list[tuple[str, str]] = field(default_factory=list)
 
 
-def read_new_scans(source: Sequence[Path], pack: Pack, tr: float | None, label: str | None) -> NewScans:
+def read_new_scans(
+    source: Sequence[Path], pack: Pack, tr: float | None, label: str | None, labels: pd.DataFrame | None = None
+) -> NewScans:
     """Read files of series, or a table of them.
 
     Parameters
@@ -84,6 +88,8 @@ def read_new_scans(source: Sequence[Path], pack: Pack, tr: float | None, label: 
         Seconds, for scans whose repetition time is in no file.
     label : str, optional
         Column of the table with the true labels.
+    labels : DataFrame, optional
+        ROIs of the model's atlas, by which columns with names are sorted.
 
     Raises
     ------
@@ -96,6 +102,8 @@ def read_new_scans(source: Sequence[Path], pack: Pack, tr: float | None, label: 
         raise ConfigError(
             f"--label {label}: no such column", hint=f"Columns: {', '.join(known) or 'none'}{nearest(label, known)}"
         )
+    for column in table.columns.intersection([*DESCRIBED, label]):  # as in a table of training scans
+        table[column] = known_values(table[column], f"{source[0]}: {column}")
     series, rows, excluded = list[NDArray[np.float32]](), list[dict[str, Any]](), list[tuple[str, str]]()
     for row in table.to_dict("records"):
         try:
@@ -105,7 +113,7 @@ def read_new_scans(source: Sequence[Path], pack: Pack, tr: float | None, label: 
                     if np.isnan(number):
                         raise DataError(f"{column} '{row[column]}' is not a number", hint="Give a number, or n/a")
                     row[column] = require_tr(float(number), "tr") if column == "tr" else float(number)
-            values, stated = _read_series(Path(row["file"]), pack)
+            values, stated = _read_series(Path(row["file"]), pack, labels)
             series.append(values)
             rows.append(row if stated is None else row | {"tr": stated})
         except DataError as error:
@@ -166,16 +174,22 @@ def subject_of(name: str) -> str:
     return name.split("_")[0] if name.startswith("sub-") else name
 
 
-def _read_series(path: Path, pack: Pack) -> tuple[NDArray[np.float32], float | None]:
+def _read_series(path: Path, pack: Pack, labels: pd.DataFrame | None) -> tuple[NDArray[np.float32], float | None]:
     """Return the z-scored series in the model's columns, and the repetition time that its sidecar states."""
+    about = read_sidecar(path, pack)
+    series = series_for_model(path, pack, pack.atlas["name"], labels)
+    tr = about.get("RepetitionTime")
+    return zscore(series), None if tr is None else require_tr(tr, path)
+
+
+def read_sidecar(path: Path, pack: Pack) -> dict[str, Any]:
+    """Return what the JSON file beside series states; refuse series that the model cannot read (DataError)."""
     sidecar = path.with_suffix(".json")
     about: dict[str, Any] = read_json(sidecar) if sidecar.is_file() else {}
     if not isinstance(about, dict):
         raise DataError("not a description of series", where=sidecar, hint="Remove the file")
     require_same(about, pack, sidecar)
-    series = columns_of_model(read_series(path, pack.rois), path, pack, pack.atlas["name"])
-    tr = about.get("RepetitionTime")
-    return zscore(series), None if tr is None else require_tr(tr, path)
+    return about
 
 
 def require_same(about: dict[str, Any], pack: Pack, where: Path | None) -> None:
@@ -193,16 +207,12 @@ def require_same(about: dict[str, Any], pack: Pack, where: Path | None) -> None:
             raise DataError(what, where=where, hint=f"Make series with {option} {expected}")
 
 
-def columns_of_model(
-    series: NDArray[np.float32], path: Path, pack: Pack, atlas: str, labels: pd.DataFrame | None = None
-) -> NDArray[np.float32]:
-    """Return the columns that the models were trained on: all, or those ROIs of the atlas that their cache kept.
+def series_for_model(path: Path, pack: Pack, atlas: str, labels: pd.DataFrame | None) -> NDArray[np.float32]:
+    """Read series of the ROIs that the models were trained on: all of the atlas, or those that their cache kept.
 
     Parameters
     ----------
-    series : (T, R) array
     path : Path
-        Their file.
     pack : Pack
     atlas : str
         Name of the models' atlas; empty if unknown.
@@ -214,11 +224,16 @@ def columns_of_model(
     DataError
         They are of other ROIs, or too short.
     """
-    values = pack.rois
+    values, (series, columns) = pack.rois, read_named_series(path)
+    if labels is None:
+        series = in_atlas_order(series, columns, path, values, None)
+    else:
+        whole = series.shape[1] == len(labels)
+        rois = labels if whole else labels.set_index("value", drop=False).loc[values]
+        series = in_atlas_order(series, columns, path, rois["value"].tolist(), rois["name"].tolist())
+        series = series[:, labels["value"].isin(values).to_numpy()] if whole else series
     n_rois, n_columns = len(values), series.shape[1]
-    if n_columns != n_rois and labels is not None and n_columns == len(labels):
-        series = series[:, np.flatnonzero(labels["value"].isin(values))]
-    elif n_columns != n_rois:
+    if n_columns != n_rois:
         hint = "Make series with the atlas that the model was trained with" + (f", '{atlas}'" * bool(atlas))
         if len(series) == n_rois:
             hint = "Transpose the array: rows must be volumes, columns ROIs"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bolt.datasets import COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import MISSING
+from bolt.io.people import plain_number
 from bolt.io.series_files import checked_series
 from bolt.series.cache import SeriesCache, with_offsets, zscore
 
@@ -229,7 +230,7 @@ def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | N
         classes = np.unique(labels)
     except TypeError:
         raise DataError("labels of several types", hint="Give labels of one type") from None
-    names = [str(name) for name in classes]
+    names = [class_name(name) for name in classes]
     if len(names) < 2:
         raise DataError(f"only one class: {names[0]}", hint="Give labels of at least two classes")
     if not all(isinstance(name, str | int | float) for name in classes.tolist()):
@@ -238,7 +239,12 @@ def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | N
         raise DataError(f"Unknown label type: numbers such as {names[0]}", hint="Use a regressor, or give text")
     for name in names:
         require_plain(name, "labels")
-    return [str(label) for label in labels], classes
+    return [class_name(label) for label in labels], classes
+
+
+def class_name(label: Any) -> str:
+    """Return what a table calls a class: 1 for 1.0, too, which pandas makes of whole numbers with gaps."""
+    return plain_number(str(label))
 
 
 def roi_table(values: Sequence[int]) -> pd.DataFrame:

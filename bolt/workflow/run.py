@@ -151,6 +151,8 @@ class Run(ScanFiles):
             resources["runtime"] = lambda wildcards, attempt: minutes * attempt
         elif stage.trains:
             resources["runtime"] = lambda wildcards, attempt: self.minutes(wildcards.model) * times * attempt
+        if stage.trains:
+            resources["trainings"] = 1  # of those that may run at once: --resources trainings=…
         if stage.trains or (stage.applies and self.config.device == "cuda"):
             resources["gres"] = lambda wildcards: self.gpu(getattr(wildcards, "model", None))
         return resources
@@ -165,7 +167,11 @@ class Run(ScanFiles):
         Of a model that is searched, also its settings.
         """
         if name in self.models | self.experiment_models:
-            code, file = self.code("train", *training_modules(self.model(name))), self.model(name).file
+            model = self.model(name)
+            code, file = self.code("train", *training_modules(model)), model.file
+            if model.by_dataset:  # a name, or the dataset's key `paper`, chooses among its settings
+                here, dataset = model.on(self.dataset)
+                return [code, here.training.model_dump_json(), str(dataset.crop)]
             return code if file is None else [code, sha256(file)]
         model = self.searched[name]
         return [model.model_dump_json(), self.code("search_fold", f"bolt.models.{model.model}")]

@@ -28,6 +28,8 @@ AT_TOP = r"^sub-|_bold\.json$|^\.bidsignore$"
 HCP_IMAGES = "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz"
 NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper", "published", "red")
 """Keys of a dataset that its index does not read."""
+PROSE = dict.fromkeys(("description", "source", "licence", "citation", "doi", "url", "labels_url"), True)
+"""Keys of an atlas that change no number."""
 NOT_ANATOMICAL = {"description", "motion_sampling", "motion_iterations"}
 """Keys of a registration that preprocessing of the T1w does not read."""
 
@@ -115,7 +117,9 @@ def of_search_fold(study: Study) -> list[Any]:
 
 def reported(study: Study) -> list[Any]:
     """Return what the pages of the report show."""
-    return [templates(study), study.config.model_dump(mode="json"), study.dataset]
+    atlases = [describe_atlas(place) for place in study.config.atlas_places.values()]
+    models = [(model.title, model.description, model.reference) for model in study.models.values()]
+    return [templates(study), study.config.model_dump(mode="json"), study.dataset, atlases, models]
 
 
 def atlas_files(study: Study) -> list[str]:
@@ -128,7 +132,7 @@ def atlas_files(study: Study) -> list[str]:
             table = sha256(path) if path.is_file() else "none: a label image alone"
         except DataError:  # the table of a family of atlases, before `resources` has downloaded it
             table = "not staged"
-        contents += [about.model_dump_json(), table]
+        contents += [about.model_dump_json(exclude={**PROSE, "images": {"__all__": {"url"}}}), table]
     return contents
 
 

@@ -112,7 +112,7 @@ def test_importance_is_one_weight_per_volume(fitted):
         fitted.importance(SERIES[1], "c")
 
 
-@pytest.mark.parametrize("classes", [[True, False], ["x", "y"], [3, 1]])
+@pytest.mark.parametrize("classes", [[True, False], ["x", "y"], [3, 1], [1.0, 0.0]])
 def test_labels_keep_their_type(classes, tmp_path):
     labels = np.array(classes)[(LABELS == "b").astype(int)]
     model = bolt.estimator("svm").fit(SERIES, labels)

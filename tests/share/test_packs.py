@@ -29,7 +29,16 @@ from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
 from bolt.models.parts.calibration import fit_temperature, with_temperature
 from bolt.series.cache import SeriesCache, connectivity
-from bolt.share.cohort import distance, flags, percentile, predict_floor, refusal, series_facts, summarise_cohort
+from bolt.share.cohort import (
+    distance,
+    fit_floor,
+    flags,
+    percentile,
+    predict_floor,
+    refusal,
+    series_facts,
+    summarise_cohort,
+)
 from bolt.share.models import Pack, on_crops, pack, read_pack
 from bolt.share.predict import read_new_scans, read_results, require_same
 from bolt.training.outputs import Training
@@ -152,9 +161,9 @@ def test_the_card_is_as_it_was_read_and_its_metrics_are_of_scans_not_trained_on(
 def test_a_run_that_has_failed_folds_says_so(run, tmp_path):
     run = Path(shutil.copytree(run.parents[3], tmp_path / "toy")) / run.relative_to(run.parents[3])
     shutil.rmtree(run / "seed-1")
-    status = run / "seed-0" / "fold-1" / "status.json"
+    status = run / "seed-0" / "fold-0" / "status.json"
     write_json(read_json(status) | {"state": "failed", "reason": "x"}, status)
-    for name in ("checkpoint.json", "checkpoint.safetensors"):
+    for name in ("checkpoint.json", "checkpoint.safetensors", "config.yaml"):
         (status.parent / name).unlink()
     packed = make_pack(run, tmp_path / "model")
     assert "1 further trainings failed" in (packed / "README.md").read_text() and len(bolt.load(packed).members_) == 2
@@ -165,6 +174,16 @@ def test_a_run_that_has_failed_folds_says_so(run, tmp_path):
     for place in (tmp_path, tmp_path / "results/toy"):
         with pytest.raises(DataError, match="not a run's folder"):
             make_pack(place, tmp_path / "other")
+
+
+def test_folds_of_an_earlier_split_are_left_out(run, tmp_path):
+    run = Path(shutil.copytree(run.parents[3], tmp_path / "toy")) / run.relative_to(run.parents[3])
+    for fold, content in (("seed-1/fold-2", "0" * 64), ("seed-1/fold-1", sha256(tmp_path / "toy/folds.tsv"))):
+        write_json({"inputs": {"results/toy/folds.tsv": content}}, run / fold / "provenance.json")
+    packed = make_pack(run, tmp_path / "model")
+    assert len(bolt.load(packed).members_) == 5 and read_json(packed / "model.json")["runs"]["trained"] == 5
+    with pytest.raises(DataError, match="all models were trained on an earlier split"):
+        bolt.load(run / "seed-1" / "fold-2")
 
 
 def damaged(pack):
@@ -278,6 +297,31 @@ def test_the_floor_learns_from_the_training_cohort(packed):
         cache.index["sex"] = unknown
         assert predict_floor(floor, cache) is None
     assert floor.info["model"]["hyper"]["C"] == LogisticRegression().C
+
+
+def test_the_floor_does_not_learn_the_label_from_itself():
+    sex = np.array(["female", "male"] * 12)
+    scans = pd.DataFrame({"label": sex, "sex": [name[0].upper() for name in sex], "age": np.arange(24.0)})
+    assert fit_floor(SimpleNamespace(index=scans), ["female", "male"]).info["model"]["covariates"] == ["age"]
+
+
+def test_a_table_of_new_scans_is_read_as_that_of_the_training_scans(packed, files):
+    columns = {"age": ["-999", "NA", "31"], "site": ["1.0", "2", "unknown"], "group": ["NA", "f", "f"]}
+    table = pd.read_csv(files, sep="\t", dtype=str)[:3].assign(**columns, group_label=["1.0", "NA", "0"])
+    table.to_csv(files, sep="\t", index=False)
+    scans = read_new_scans([files], read_pack(packed), None, "group_label")
+    index = scans.cache.index
+    assert index["age"].isna().tolist() == [True, True, False] and index["site"][:2].tolist() == ["1", "2"]
+    assert index["group"].tolist() == ["p000", "f", "f"] and index["site"].isna()[2]
+    assert scans.labels[[0, 2]].tolist() == ["1", "0"] and scans.labels.isna()[1]
+
+
+@pytest.mark.parametrize("model", ["run", "packed"])
+def test_columns_with_names_are_sorted_as_in_training(model, files, tmp_path, request):
+    model, names = request.getfixturevalue(model), [f"r{value}" for value in range(1, 7)]
+    pd.DataFrame(SERIES[0], columns=names)[names[::-1]].to_csv(tmp_path / "x.csv", index=False)
+    table = run_predict(model, [files.with_name("x0.npy"), tmp_path / "x.csv"], tmp_path / "out.tsv")
+    assert table["p_b"].nunique() == 1 and table["training_scan"].nunique(dropna=False) == 1
 
 
 def test_scans_that_do_not_fit_are_left_out_with_their_reasons(packed, files, tmp_path):

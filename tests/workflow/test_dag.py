@@ -233,14 +233,27 @@ def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path, keys):
     """Its description has no hash, and its table of labels may stay as it is."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    write_yaml(folder / "atlas.yaml", {"name": "mine", "spaces": ["MNI152NLin6Asym"], "file": "mine.nii.gz"})
+    described = {"name": "mine", "spaces": ["MNI152NLin6Asym"], "file": "mine.nii.gz"}
+    write_yaml(folder / "atlas.yaml", described | {"citation": "Smith 2020"})
     (folder / "labels.tsv").write_text("value\tname\tnetwork\themisphere\n1\tA\tN\tL\n")
+    cited = read_by_stages(Run(keys | {"atlases": [str(folder)]}))
+    write_yaml(folder / "atlas.yaml", described | {"citation": "Smith et al. 2020"})
     run = Run(keys | {"atlases": [str(folder)]})
     before = read_by_stages(run)
+    assert {stage for stage in before if before[stage] != cited[stage]} == {"report"}
     assert "not staged" in before["parcellate"]
     (folder / "mine.nii.gz").write_bytes(b"another image")
     after = read_by_stages(run)
     assert {stage for stage in after if after[stage] != before[stage]} == {"parcellate", "regions", "explanation"}
+
+
+def test_models_with_settings_for_the_papers_dataset_are_trained_again_as_that(tmp_path, keys):
+    codes = []
+    for paper in (None, "abide1"):
+        write_yaml(tmp_path / "own.yaml", read_yaml(ROOT / "config/datasets/phantom.yaml") | {"paper": paper})
+        run = Run(keys | {"dataset": str(tmp_path / "own.yaml"), "models": ["svm_published", "svm"]})
+        codes.append([run.model_code(name) for name in run.models])
+    assert codes[0][0] != codes[1][0] and codes[0][1] == codes[1][1]
 
 
 def test_what_one_stage_reads_is_put_together_without_the_others(indexed, monkeypatch):

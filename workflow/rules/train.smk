@@ -47,7 +47,6 @@ if run.trained_apart:
             "../envs/learning.yaml"
         resources:
             **run.resources("train"),
-            trainings=1,
         shell:
             f"python -m bolt train {OF_FOLD} {FILES} {THREADS} {GUARDED}"
 

@@ -94,7 +94,7 @@ def unexplained(study: Study) -> dict[str, list[str]]:
 
 def examples(study: Study, run: ModelRun) -> list[dict[str, Any]]:
     """Return some explained test scans of each class: rows of ``predictions.tsv``, correctly predicted ones first."""
-    folds = explained_folds(run.folder, range(study.config.folds.outer))
+    folds = explained_folds(run.folder, study.folds_of(run))
     tables = [read_predictions(run.fold(fold) / "predictions.tsv") for fold in folds]
     tests = [table[table["role"] == "test"] for table in tables]
     found = pd.concat(tests) if tests else pd.DataFrame(columns=["label", "predicted", "scan_id"])

@@ -147,11 +147,11 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         text = f"Without fold {', '.join(unfinished)}: not finished, see the table."
         blocks.append(Text(text, warning=True))
     if scope := run_scope(run):
-        asked = len(study.config.folds.of(study.models[run.model].name))
+        asked = len(study.folds_of(run))
         wish = "" if asked == study.config.folds.outer else f" ('folds: run' asks for {asked})"
         blocks.append(Text(f"{scope}{wish}.", warning=True))
     if (model := study.models[run.model]).file is not None:
-        infos = map(read_json, sorted(run.folder.glob("fold-*/checkpoint.json")))
+        infos = map(read_json, filter(Path.is_file, (run.fold(k) / "checkpoint.json" for k in study.folds_of(run))))
         separating: list[str] = next((found for info in infos if (found := info.get("separating"))), [])
         blocks.append(Text(say("performance.others", model=model, separating=separating), warning=True))
     blocks.append(
@@ -176,8 +176,9 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         else:
             caption = say("performance.run", roc=pooled.get("roc"))
             blocks.append(drawn(picture, caption, figures.performance, metrics, pooled))
-    files = [history for history in sorted(run.folder.glob("fold-*/history.tsv")) if history.stat().st_size]
-    if histories := {_fold_of(history): read_table(history) for history in files}:
+    files = {fold: run.fold(fold) / "history.tsv" for fold in study.folds_of(run)}
+    files = {fold: file for fold, file in files.items() if file.is_file() and file.stat().st_size}
+    if histories := {fold: read_table(file) for fold, file in files.items()}:
         picture = run_figure(study, run, "training")
         blocks.append(drawn(picture, say("performance.training"), figures.training_curves, histories))
     return Chapter(title, blocks)

@@ -359,7 +359,7 @@ def courses(study: Study) -> dict[str, list[Figure]]:
     found: dict[tuple[str, str], dict[str, list[NDArray[np.floating]]]] = {}
     for run in study.runs:
         scans = found.setdefault((run.atlas, run.model), {})
-        for fold in explained_folds(run.folder, range(study.config.folds.outer)):
+        for fold in explained_folds(run.folder, study.folds_of(run)):
             table, weights = read_importance(run.fold(fold))
             for scan, role, course in zip(table["scan_id"], table["role"], weights, strict=True):
                 if role == "test":
