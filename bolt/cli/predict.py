@@ -147,7 +147,7 @@ def wishes_of(options: argparse.Namespace, pack: Pack, work: Path) -> Wishes:
             write_yaml({key: value for key, value in denoising.items() if key != "name"}, path)
             denoise = str(path)
     if options.atlas is not None:
-        atlas = str(Path(options.atlas).resolve()) if Path(options.atlas).exists() else options.atlas
+        atlas = str(Path(options.atlas).absolute()) if Path(options.atlas).exists() else options.atlas
     else:
         try:
             describe_atlas(atlas)

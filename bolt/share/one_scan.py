@@ -159,7 +159,8 @@ def explain_given_scan(options: argparse.Namespace) -> None:
                 scan.notes.append(f"This is scan '{known.twin}' of the training cohort: used are the {of_models}.")
         with suppress(BoltError):
             tests = test_predictions(pack.place)[0]
-            scan.tested = {"right": int((tests["label"] == tests["predicted"]).sum()), "scans": len(tests)}
+            accuracy, n_scans = (tests["label"] == tests["predicted"]).mean(), tests["scan_id"].nunique()
+            scan.tested = {"right": round(accuracy * n_scans), "scans": n_scans}  # of all seeds
     elif metrics := pack.about.get("metrics"):
         right = round(metrics["accuracy"]["value"] * metrics["scans"])
         scan.tested = {"right": right, "scans": metrics["scans"]}

@@ -23,7 +23,7 @@ from bolt.models.suitability import minimum_volumes
 
 IMAGES = {"bids": "*.*", "fmriprep": "*_bold.*", "bids_series": "sub-*_timeseries.*"}
 """Names of images and sidecars, at the top of a dataset's folder and in those of its subjects."""
-AT_TOP = r"^sub-|_bold\.json$|^\.bidsignore$"
+AT_TOP = r"^sub-|_bold\.json$|_events\.tsv$|^\.bidsignore$"
 """Of the files at the top, those that the index reads: no change of a README makes it anew."""
 HCP_IMAGES = "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz"
 NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper", "published", "red")

@@ -302,7 +302,7 @@ def verdict(rho: Interval, control: Interval | None, contrast: Interval | None) 
     contrast : Interval or None
         By how much the control exceeds the size of what remains, on the same scans.
     """
-    if not abs(rho.value) < GONE:
+    if np.isnan(rho.value) or (abs(rho.value) >= GONE and (rho.low > 0 or rho.high < 0)):
         return "not passed"
     if not (rho.low > -GONE and rho.high < GONE):  # an equivalence test, of two one-sided ones
         return "not shown"

@@ -278,7 +278,7 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
         rois = np.unique(shown[["value_a", "value_b"]].to_numpy(int))
         found = zip(rois, centres(image, rois), strict=True)
         places = {int(value): str(place).replace("-", "−") for value, place in found}
-    caption = say("connections.strongest", shuffles=SHUFFLES, n=table["n"].iloc[0])
+    caption = say("connections.strongest", shuffles=SHUFFLES, n=table["n"].iloc[0], model=study.models[run.model])
     strongest = filled("strongest_connections", shown, several=shown["class"].nunique() > 1, places=places)
     blocks.append(Table(strongest, caption, file))
     return blocks

@@ -59,6 +59,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     models = list({part.run_name: part for model in study.models.values() for part in reversed(model.parts)}.values())
     series = layout.results / "series" / layout.variant
     facts = [read_json(scan) for scan in series.glob(f"*/*_atlas-{next(iter(config.atlas_places))}_timeseries.json")]
+    made = next(series.glob("*/provenance.json"), None)  # in another environment, perhaps, than this text
     shorter = [about.get("NumberOfVolumesKept", 0) < about.get("NumberOfVolumes", 0) for about in facts]
     quality = read_table(layout.quality, text=("scan_id",)) if layout.quality.is_file() else pd.DataFrame()
     measured = quality[[name for name in MEASURES if name in quality]].dropna(how="all")
@@ -97,7 +98,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         chance_draws=DRAWS,
         level=LEVEL,
         version=__version__,
-        versions=versions(),
+        versions=versions() | (read_json(made)["packages"] if made else {}),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
 
@@ -114,8 +115,8 @@ def _found(study: Study, model: Model) -> list[dict[str, Any]]:
 def _alike(study: Study) -> list[str]:
     """Return in which covariates the classes were balanced, of the first run for which that was possible."""
     for file in (run.folder / "balanced.tsv" for run in study.runs):
-        table = read_table(file, text=("covariates",)) if file.is_file() else pd.DataFrame({"covariates": []})
-        names = [names for names in table["covariates"].dropna() if names]
+        table = read_table(file, text=("covariates",)) if file.is_file() else pd.DataFrame({"covariates": [], "value": []})
+        names = [names for names in table.dropna(subset=["value"])["covariates"].dropna() if names]
         if names:
             return str(names[0]).split(", ")
     return []

@@ -112,7 +112,7 @@ def _predicted(
     chance = chance if chance and chance["value"] is not None else None
     metric, scope = "auc" if classes else "r", scope_of(summaries[run])
     excluded = None  # an interval may exclude chance where the test does not
-    if chance and chance["p"] > LEVEL and chance.get("widened") and pooled[metric]["low"] is not None:
+    if chance and chance["p"] > LEVEL and (chance.get("widened") or 1) > 1 and pooled[metric]["low"] is not None:
         no_skill = "0.5" if chance["metric"] == "auc" else "0"
         excluded = no_skill if pooled[metric]["low"] > float(no_skill) else None
 
@@ -130,6 +130,8 @@ def _predicted(
         if other not in brains and study.models[other.model].model != "majority":
             roles[other] = "which sees no brain data"
     tests = paired_tests(entries, gathered, model.shown)
+    several = {"seed": run.seed} if len(study.config.seeds) > 1 else {}
+    several |= {"atlas": run.atlas} if len(study.config.atlas_places) > 1 else {}
     others: list[dict[str, Any]] = []
     for other, role in roles.items():
         name, its = study.models[other.model].shown, scope_of(summaries[other])
@@ -139,6 +141,7 @@ def _predicted(
     return say(
         "findings.predicted",
         model=model.shown,
+        place=f" ({', '.join(f'{key} {value}' for key, value in several.items())})" if several else "",
         classes=classes,
         label=study.dataset.label,
         scope=scope,
@@ -167,12 +170,12 @@ def _balanced(run: ModelRun) -> dict[str, Any] | None:
 
 def _too_sure(pooled: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return how sure a model was, if its probabilities are worse than the shares of the classes."""
-    loss = pooled.get("log_loss", {}).get("value")
-    if loss is None:
+    loss, low = (pooled.get("log_loss", {}).get(key) for key in ("value", "low"))
+    if loss is None or low is None:
         return None
     shares = np.array(pooled["confusion"]).sum(axis=1) / np.sum(pooled["confusion"])
     guess = float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
-    if loss <= guess:
+    if min(loss, low) <= guess:
         return None
     bins = zip(pooled["calibration"]["probability"], pooled["calibration"]["n_scans"], strict=True)
     sure = sum(n for probability, n in bins if probability >= SURE)

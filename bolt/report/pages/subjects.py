@@ -180,7 +180,8 @@ def write_some_subjects(study: Study, names: Collection[str]) -> list[Path]:
 def _write(study: Study, subject: Subject, **shown: Any) -> Path:
     page = study.layout.subjects / f"{subject.name}.html"
     methods, references = cite(preprocessing_texts(study.layout, subject.scans))
-    write_page("subject.html", page, subject=subject, methods=methods, references=references, **shown)
+    foreign = any(model.file for model in study.models.values())
+    write_page("subject.html", page, subject=subject, methods=methods, references=references, foreign=foreign, **shown)
     return page
 
 

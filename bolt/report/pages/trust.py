@@ -154,7 +154,7 @@ def faithfulness_blocks(study: Study, run: ModelRun) -> list[Block]:
     first = areas.iloc[0].to_dict()
     missing = first["missing_folds"] if isinstance(first["missing_folds"], str) else ""
     scans = f"{first['n_scans']} test scans of fold {first['folds']}{missing and f'; without fold {missing}'}."
-    caption = say("faithfulness.curves", block=options.block, scans=scans)
+    caption = say("faithfulness.curves", block=options.block, scans=scans, gradient=study.config.explain.gradient)
     return [
         Text(outcome(areas)),
         drawn(run_figure(study, run, "faithfulness"), caption, draw_faithfulness, lines),

@@ -66,7 +66,7 @@ def prediction(summary: dict[str, Any], level: float) -> Answer | None:
     found = summary["chance"]
     if not found or found["value"] is None:
         return None
-    return Answer(_outcome(found["p"] < level), found | {"folds": averaged(found)})
+    return Answer(_outcome(found["p"] <= level), found | {"folds": averaged(found)})
 
 
 def moments(table: pd.DataFrame, gain: float, alpha: float) -> Answer | None:
