@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_labels
-from bolt.io.bids import is_image, stem_of
+from bolt.io.bids import is_image, space_of, stem_of
 from bolt.io.cifti import DLABEL, read_dlabel
 from bolt.io.errors import DataError, shorten_list
 from bolt.io.files import columns, read_table, read_text, write_table, write_yaml
@@ -223,11 +223,10 @@ def describe_names(source: Path, folder: Path) -> int:
         wrong = labels[column][labels[column].isna() | labels[column].duplicated()]
         if len(wrong):
             raise DataError(f"a {column} is missing or not unique: '{wrong.iloc[0]}'", where=source, hint="Correct it")
-    space = re.search(r"(?:space|tpl)-([A-Za-z0-9]+)", source.name)
     about = {
         "name": name,
         "kind": "image",
-        "spaces": [space[1] if space else "unknown"],
+        "spaces": [space_of(source) or "unknown"],
         "description": f"{len(labels)} ROIs, named by {source.name}",
     }
     folder.mkdir(parents=True, exist_ok=True)

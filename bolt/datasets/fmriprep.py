@@ -15,6 +15,7 @@ from bolt.config import Config, Dataset
 from bolt.datasets.bids import entities_of, find_images, open_layout, read_sidecar_tr
 from bolt.datasets.participants import join_subjects, read_subjects, read_timing, without_image
 from bolt.datasets.spaces import description_of
+from bolt.io.bids import space_of
 from bolt.io.errors import DataError
 from bolt.io.volumes import check_bold
 
@@ -32,15 +33,20 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     layout = open_layout(dataset.path, derivative=True)
     space = config.preprocess.space
     desc = description_of(config)
-    images = find_images(layout, dataset, suffix="bold", desc=desc, space=space)
+    found = find_images(layout, dataset, suffix="bold", desc=desc)
+    images = [image for image in found if space_of(image.path) == space]
     if not images:  # the error names atlases for the spaces found, and what to ask fMRIPrep for
-        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
+        spaces = sorted({one for image in found if (one := space_of(image.path))})
         home, atlases = config.paths.templateflow_home, {name: describe_atlas(name) for name in known_atlases()}
         fitting = {one: [name for name in atlases if serves(atlases[name], one, home)] for one in spaces}
         choices = [f"{one} with {', '.join(names)}" for one, names in fitting.items() if names]
         use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
         what = f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})"
-        raise DataError(what, where=dataset.path, hint=f"{use} fMRIPrep with --output-spaces {space}")
+        cohorts = [one for one in spaces if one.startswith(f"{space}_cohort-")]
+        hint = f"{use} fMRIPrep with --output-spaces {space.replace('_cohort-', ':cohort-')}"
+        if cohorts:
+            hint = f"Each cohort is a space of its own, and a dataset has one: 'preprocess: space: {cohorts[0]}'"
+        raise DataError(what, where=dataset.path, hint=hint)
     resolution = _choose_resolution(images, dataset)
     chosen = [image for image in images if _resolution(image.path) == resolution]
     echoes = [image for image in chosen if ECHO.search(Path(image.path).name)]

@@ -97,6 +97,21 @@ def test_the_message_names_atlases_for_the_spaces_found(derivatives, monkeypatch
     assert "dosenbach160" in caught.value.hint and "--output-spaces MNI152NLin6Asym" in caught.value.hint
 
 
+def test_each_cohort_of_a_template_is_a_space(derivatives):
+    """Images of several are never taken together, nor averaged with an atlas of another."""
+    in_spaces(derivatives, "UNCInfant_cohort-1")
+    later = derivatives / "sub-3/func/sub-3_task-rest_space-UNCInfant_cohort-1_desc-preproc_bold.nii.gz"
+    later.rename(later.with_name(later.name.replace("cohort-1", "cohort-2")))
+    with pytest.raises(DataError, match="found spaces: UNCInfant_cohort-1, UNCInfant_cohort-2") as caught:
+        index(Config(dataset="prep", preprocess={"space": "UNCInfant"}), dataset(derivatives))
+    assert "'preprocess: space: UNCInfant_cohort-1'" in caught.value.hint
+    config = Config(dataset="prep", preprocess={"space": "UNCInfant:cohort-1"})  # as on fMRIPrep's command line
+    scans = index(config, dataset(derivatives))
+    assert scans.exclude_reason.isna().tolist() == [True] * 3 + [False]
+    with pytest.raises(ConfigError, match="the images will be in UNCInfant_cohort-1"):
+        check_names(config, dataset(derivatives))
+
+
 def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     config = Config(dataset="prep", denoise="ica_aroma")
     with pytest.raises(DataError, match=r"no desc-smoothAROMAnonaggr_bold images.*found spaces: none"):

@@ -29,7 +29,7 @@ AFFINE = np.diag([4.0, 4, 4, 1])
 
 
 def derivative(folder, name):
-    """Copy a real sidecar to a derivatives folder, and its table as DataLad does, as a link; return the table's path."""
+    """Copy a real sidecar to a derivatives folder, and its table as a link, as DataLad does; return its path."""
     source = shared_data("fmriprep")
     path = folder / f"{STEM}_desc-{name.split('_desc-')[1]}.tsv"
     (folder / "annex").mkdir(exist_ok=True)
