@@ -75,14 +75,15 @@ def atlas_images(folder: str | Path) -> list[Path]:
 def atlas_name(place: str | Path) -> str:
     """Return the name of an atlas by its place: a name, a folder, or an image.
 
-    An image with a BIDS table beside it, and a folder ``atlas-X``, have the label of their entity (and ``desc-``).
+    An image with a BIDS table beside it, and a folder ``atlas-X``, have the label of their entity (with those of
+    ``seg-``, ``scale-`` and ``desc-``).
     """
     place = str(place)
     if is_image(place):
         if table_of(place) is None:
             return re.sub("[^A-Za-z0-9]", "", stem_of(place))
         entities = entities_of(place)
-        return entities["atlas"] + entities.get("desc", "")
+        return "".join(entities[key] for key in ("atlas", "seg", "scale", "desc") if key in entities)
     path = Path(place)
     described = os.path.isfile(path / "atlas.yaml")  # false, too, for a name that no file can have
     if not described and os.path.isdir(path) and (images := atlas_images(path)):
