@@ -12,7 +12,7 @@ import pandas as pd
 
 from bolt.atlases.description import describe_atlas, known_atlases, serves
 from bolt.config import Config, Dataset
-from bolt.datasets.bids import entities_of, find_images, open_layout, read_sidecar_tr
+from bolt.datasets.bids import entities_of, find_events, find_images, open_layout, read_sidecar_tr
 from bolt.datasets.participants import join_subjects, read_subjects, read_timing, without_image
 from bolt.datasets.spaces import description_of
 from bolt.io.bids import space_of
@@ -121,7 +121,7 @@ def _row(bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
         "confounds": _first_existing(
             f"{start}_desc-confounds_timeseries.tsv", f"{start}_desc-confounds_regressors.tsv"
         ),
-        "events": _events(dataset, _scan_id(bold.path)),
+        "events": find_events(dataset.bids, _scan_id(bold.path)) if dataset.bids else None,
         "exclude_reason": None,
     }
     try:
@@ -129,30 +129,6 @@ def _row(bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row
-
-
-def _events(dataset: Dataset, scan_id: str) -> str | None:
-    """Return the scan's table of events in the raw BIDS folder: its own, or the nearest that it inherits.
-
-    A file further up applies to all scans whose names have its entities (the inheritance principle of BIDS). Entities
-    that are numbers are compared as numbers: fMRIPrep 20 to 22 write ``run-1`` for ``run-01``.
-    """
-    if dataset.bids is None:
-        return None
-    entities = scan_id.split("_")
-    below = [*(entity for entity in entities if entity.startswith(("sub-", "ses-"))), "func"]
-    for depth in range(len(below), -1, -1):
-        folder = dataset.bids.joinpath(*below[:depth])
-        tables = [(path, _numbered(path.name.removesuffix("_events.tsv"))) for path in folder.glob("*_events.tsv")]
-        fitting = [(len(names), str(path)) for path, names in tables if names <= _numbered(scan_id)]
-        if fitting:
-            return max(fitting)[1]
-    return None
-
-
-def _numbered(name: str) -> set[str]:
-    """Return the entities of a name, numbers without leading zeros."""
-    return {re.sub("-0+(?=[0-9]+$)", "-", entity) for entity in name.split("_")}
 
 
 def _first_existing(*paths: str) -> str | None:

@@ -15,7 +15,7 @@ from bolt.io.files import read_json, read_table, sha256, write_yaml
 from bolt.workflow.checks import check_names
 from bolt.workflow.job import PREPARES
 from bolt.workflow.start import start
-from tests.fake_bids import AFFINE, save_bold
+from tests.fake_bids import AFFINE, save_bold, write_subject
 from tests.fake_fmriprep import describe
 from tests.stages import stage
 
@@ -216,7 +216,7 @@ def test_single_echoes_are_not_scans(derivatives, caplog):
 
 
 def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_factory):
-    """A scan's own table has precedence over one that it inherits."""
+    """A scan's own table has precedence over one that it inherits, of raw scans as well."""
     raw = tmp_path_factory.mktemp("raw")
     (derivatives / "participants.tsv").rename(raw / "participants.tsv")
     add_scan(derivatives, "sub-0", "_dir-AP_run-1")
@@ -241,6 +241,10 @@ def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_
     events = index(Config(dataset="prep"), with_raw).set_index("scan_id").events
     assert events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
     assert events["sub-1_task-rest"].endswith("sub-1_task-rest_events.tsv")
+    write_subject(raw, "sub-3")
+    (raw / "dataset_description.json").write_text('{"Name": "raw", "BIDSVersion": "1.10.0"}')
+    scans = index(Config(dataset="raw"), Dataset(name="raw", source="bids", path=raw, label=None))
+    assert scans.set_index("scan_id").events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
     with pytest.raises(ValueError, match="'bids' is for fMRIPrep output"):
         Dataset(name="x", source="bids", path=raw, bids=raw, label=None)
 
