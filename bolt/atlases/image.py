@@ -213,7 +213,10 @@ def _draw_spheres(about: description.AtlasFile, labels: pd.DataFrame, folder: Pa
         raise ConfigError(what, where=folder / "atlas.yaml")
     from scipy.spatial import cKDTree  # only spheres wait for it
 
-    centres = labels[["x", "y", "z"]].to_numpy(float)
+    centres = labels[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(float)
+    if not (placed := np.isfinite(centres).all(axis=1)).all():
+        what = f"x, y or z is missing or no number: {shorten_list(labels['name'][~placed])}"
+        raise DataError(what, where=folder / "labels.tsv", hint="Give the centres of the spheres in mm")
     limit = about.radius_mm + 1e-6  # so that a voxel at exactly the radius is inside
     tree = cKDTree(centres)
     near = np.zeros(SPHERE_SHAPE, dtype=bool)  # boxes around the spheres: most of the grid is far from all of them

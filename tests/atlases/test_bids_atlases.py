@@ -149,6 +149,16 @@ def test_what_does_not_fit(tmp_path, image, table, error, message):
         load_atlas(path)
 
 
+def test_tables_in_other_encodings(tmp_path):
+    path, table = write_image(tmp_path / f"atlas-X_space-{SIX}_dseg.nii.gz"), tmp_path / "atlas-X_dseg.tsv"
+    text = "index\tname\n1\tFrontal supérieur\n2\tb\n101\tc\n"
+    table.write_text(text, encoding="utf-16")  # Excel's "Unicode text"
+    assert load_atlas(path).labels.name[0] == "Frontal supérieur"
+    table.write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match="not UTF-8 text"):
+        load_atlas(path)
+
+
 def test_an_image_alone_serves_the_workflow_too(tmp_path):
     path = write_image(tmp_path / f"my_labels_space-{SIX}.nii.gz")
     assert describe_atlas(path).name == "mylabelsspaceMNI152NLin6Asym" == load_atlas(path).name
