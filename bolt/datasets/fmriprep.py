@@ -61,6 +61,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
     listed = {row["scan_id"] for row in rows}
     rows += [_row(bold, dataset, space) | absent for scan, bold in others.items() if scan not in listed]
+    if unmasked := [row["scan_id"] for row in rows if row["mask"] is None]:
+        log.warning("%d of %d scans have no brain mask, such as %s", len(unmasked), len(rows), unmasked[0])
     without = [row["scan_id"] for row in rows if row["events"] is None]
     if dataset.bids is not None and without and any(row["task"] != "rest" for row in rows):
         log.warning("%d of %d scans have no table of events in %s", len(without), len(rows), dataset.bids)
@@ -117,7 +119,7 @@ def _row(bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
         "kind": "preprocessed",
         "space": space,
         "bold": bold.path,
-        "mask": _first_existing(f"{stem}_desc-brain_mask.nii.gz"),
+        "mask": _first_existing(f"{stem}_desc-brain_mask.nii.gz", f"{stem}_desc-brain_mask.nii"),
         "confounds": _first_existing(
             f"{start}_desc-confounds_timeseries.tsv", f"{start}_desc-confounds_regressors.tsv"
         ),

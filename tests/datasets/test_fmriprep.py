@@ -125,11 +125,17 @@ def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     assert index(Config(dataset="prep"), dataset(derivatives)).bold.str.endswith("desc-preproc_bold.nii.gz").all()
 
 
-def test_old_names_of_confounds_are_found_too(derivatives):
+def test_old_names_of_confounds_and_masks_that_are_not_compressed_are_found_too(derivatives, caplog):
     path = derivatives / "sub-0/func/sub-0_task-rest_desc-confounds_timeseries.tsv"
     path.rename(path.with_name("sub-0_task-rest_desc-confounds_regressors.tsv"))
     names = [name.rsplit("_", 1)[1] for name in index(Config(dataset="prep"), dataset(derivatives)).confounds]
     assert names == ["regressors.tsv"] + ["timeseries.tsv"] * 3
+    first, second, *_ = sorted(derivatives.rglob("*_mask.nii.gz"))
+    first.rename(first.with_suffix(""))
+    second.unlink()
+    masks = index(Config(dataset="prep"), dataset(derivatives))["mask"]
+    assert masks[0] == str(first.with_suffix("")) and masks.isna().tolist() == [False, True, False, False]
+    assert "1 of 4 scans have no brain mask, such as sub-1_task-rest" in caplog.text
 
 
 def test_options_that_need_fmriprep_are_refused_for_raw_images(derivatives):
