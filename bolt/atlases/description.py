@@ -22,7 +22,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from bolt.config import ROOT, Keys, nearest, parse
-from bolt.io.bids import atlas_images, atlas_name, entities_of, is_image, stem_of, table_of
+from bolt.io.bids import atlas_images, atlas_name, entities_of, is_image, space_of, stem_of, table_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_yaml, sha256
 from bolt.io.places import folder_for_downloads
@@ -153,9 +153,7 @@ def _describe_bids_atlas(place: str) -> AtlasFile:
         raise ConfigError("the folder has no table for its images", where=place, hint=hint)
     by_space: dict[str, Path] = {}
     for image in sorted(images, key=lambda path: entities_of(path).get("res") not in PREFERRED):
-        entities = entities_of(image)
-        space = entities.get("space", entities.get("tpl"))
-        if space is None:
+        if (space := space_of(image)) is None:
             what, hint = "the name of the atlas's image declares no space", "Add it: tpl-<space>_… or …_space-<space>_…"
             raise ConfigError(what, where=image, hint=hint)
         by_space.setdefault(space, image)
@@ -353,7 +351,7 @@ def refuse_space(atlas: str, spaces: Collection[str], space: str, home: Path | N
     return DataError(
         f"atlas '{atlas}' is in {' or '.join(spaces)}, but the image is in {space}",
         hint=f"{choose}; or preprocess to {' or '.join(spaces)} "
-        f"(fMRIPrep: --output-spaces {next(iter(spaces))}, then 'preprocess: space')",
+        f"(fMRIPrep: --output-spaces {next(iter(spaces)).replace('_cohort-', ':cohort-')}, then 'preprocess: space')",
     )
 
 

@@ -8,7 +8,6 @@ as a label image alone.
 from __future__ import annotations
 
 import hashlib
-import re
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,10 +19,9 @@ import pandas as pd
 
 from bolt.atlases import description
 from bolt.atlases.labels import labels_of_image, load_labels, read_label_image, read_maps, strongest
-from bolt.io.bids import atlas_name, is_image, stem_of, table_of
+from bolt.io.bids import atlas_name, is_image, space_of, stem_of, table_of
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import sha256
-from bolt.io.volumes import space_of
 
 SPHERE_AFFINE = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
 SPHERE_SHAPE = (91, 109, 91)  # the 2-mm grid of FSL's MNI152, left to right
@@ -113,7 +111,7 @@ def load_atlas(
     home = templateflow_home
     if is_image(name) and table_of(name) is None:  # ROIs are named by their values, the atlas by the file
         path, stem = Path(name), stem_of(name)
-        declared = space_of(path) or next(iter(re.findall(r"^tpl-([A-Za-z0-9]+)", stem)), None)
+        declared = space_of(path)
         image = read_maps(path) if stem.endswith("_probseg") else read_label_image(path)
         labels = labels_of_image(path)
         atlas = Atlas(atlas_name(path), [declared] if declared else [], labels, image, sha256(path))
@@ -215,7 +213,10 @@ def _draw_spheres(about: description.AtlasFile, labels: pd.DataFrame, folder: Pa
         raise ConfigError(what, where=folder / "atlas.yaml")
     from scipy.spatial import cKDTree  # only spheres wait for it
 
-    centres = labels[["x", "y", "z"]].to_numpy(float)
+    centres = labels[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(float)
+    if not (placed := np.isfinite(centres).all(axis=1)).all():
+        what = f"x, y or z is missing or no number: {shorten_list(labels['name'][~placed])}"
+        raise DataError(what, where=folder / "labels.tsv", hint="Give the centres of the spheres in mm")
     limit = about.radius_mm + 1e-6  # so that a voxel at exactly the radius is inside
     tree = cKDTree(centres)
     near = np.zeros(SPHERE_SHAPE, dtype=bool)  # boxes around the spheres: most of the grid is far from all of them

@@ -6,17 +6,20 @@ Probabilistic atlases are 4D images with one map of weights per ROI; maps may ov
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import nibabel as nib
 import numpy as np
 import pandas as pd
+from nibabel.arrayproxy import ArrayProxy
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_labels
-from bolt.io.bids import is_image, stem_of
+from bolt.io.bids import is_image, space_of, stem_of
 from bolt.io.cifti import DLABEL, read_dlabel
-from bolt.io.errors import DataError, shorten_list
+from bolt.io.errors import DataError, readable, shorten_list
 from bolt.io.files import columns, read_table, read_text, write_table, write_yaml
 from bolt.io.names import is_name
 from bolt.io.series_files import read_named_series
@@ -94,14 +97,18 @@ def labels_of_image(path: Path) -> pd.DataFrame:
 
 
 def read_label_image(path: Path) -> nib.Nifti1Image:
-    """Read a 3D image of whole numbers as int32 labels."""
+    """Read a 3D image of whole numbers as int32 labels; NaN is background, as SPM writes it."""
     image = check_image(path)
     require_one_place(image, path)
-    data = np.squeeze(np.asarray(image.dataobj))
+    what, kinds = "the file is truncated or damaged", (OSError, EOFError, ValueError, zlib.error)
+    with readable(path, *kinds, what=what, hint="Copy it again", text=False):
+        data = np.nan_to_num(np.squeeze(np.asarray(image.dataobj)))
     if data.ndim != 3:
         raise DataError(f"expected a 3D image, but the shape is {image.shape}", where=path, hint="Give a label image")
     labels = np.rint(data).astype(np.int32)  # int8 would wrap above 127
-    if not np.array_equal(labels, data):
+    slope = cast(ArrayProxy, image.dataobj).slope
+    off = slope / 2 if 0 < slope < 1 else 0.0  # whole numbers that were scaled are not quite whole, but as many
+    if not np.allclose(labels, data, rtol=1e-6, atol=off) or (off and len(np.unique(labels)) < len(np.unique(data))):
         raise DataError("voxels are fractions, not labels", where=path, hint="Give a label image, not probabilities")
     return nib.Nifti1Image(labels, image.affine)
 
@@ -223,11 +230,10 @@ def describe_names(source: Path, folder: Path) -> int:
         wrong = labels[column][labels[column].isna() | labels[column].duplicated()]
         if len(wrong):
             raise DataError(f"a {column} is missing or not unique: '{wrong.iloc[0]}'", where=source, hint="Correct it")
-    space = re.search(r"(?:space|tpl)-([A-Za-z0-9]+)", source.name)
     about = {
         "name": name,
         "kind": "image",
-        "spaces": [space[1] if space else "unknown"],
+        "spaces": [space_of(source) or "unknown"],
         "description": f"{len(labels)} ROIs, named by {source.name}",
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -254,9 +260,7 @@ def _bids_labels(path: Path) -> pd.DataFrame:
     The background (0) is no ROI. Names that repeat get their value appended. The hemisphere is that of its column, else
     of a name such as ``LH_Vis_1``, ``Left Putamen`` or ``thal-rh-pulvinar``.
     """
-    with path.open(encoding="utf-8-sig") as file:
-        header = file.readline().rstrip("\r\n").split("\t")
-    table = read_table(path, text=tuple(column for column in header if column.lower() not in NAMES["value"]))
+    table = read_text(path)
     spelt = {str(column).lower(): column for column in reversed(table.columns)}
     found = {key: next((spelt[n] for n in names if n in spelt), None) for key, names in NAMES.items()}
     for key in ("value", "name"):
@@ -264,6 +268,7 @@ def _bids_labels(path: Path) -> pd.DataFrame:
             what = f"no column for the ROIs' {key}: none of {', '.join(NAMES[key])} (found: {', '.join(table.columns)})"
             raise DataError(what, where=path, hint="Rename the column")
     labels = pd.DataFrame({key: table[column] if column else None for key, column in found.items()})
+    labels["value"] = pd.to_numeric(labels["value"], errors="coerce")
     labels = labels[labels["value"] != 0].reset_index(drop=True)
     repeated = labels["name"].duplicated(keep=False) & labels["name"].notna()
     labels["name"] = labels["name"].where(~repeated, labels["name"] + " " + labels["value"].astype(str))

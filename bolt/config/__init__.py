@@ -204,8 +204,13 @@ class Config(Keys):
 
     @property
     def atlas_places(self) -> dict[str, str]:
-        """Return atlas names with their configured names or paths."""
-        return {atlas_name(atlas): atlas for atlas in self.atlases}
+        """Return atlas names with their configured names or paths; two of one name are refused."""
+        places: dict[str, str] = {}
+        for atlas in self.atlases:
+            first = places.setdefault(atlas_name(atlas), atlas)
+            if first != atlas:
+                raise ConfigError(f"two atlases have one name: {first} and {atlas}", hint="Rename one of them")
+        return places
 
     @property
     def searched(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from bolt.config.keys import Keys
 from bolt.io.names import Name
@@ -15,7 +15,9 @@ from bolt.io.names import Name
 class Preprocess(Keys):
     """Preprocessing of raw images."""
 
-    space: str = "MNI152NLin6Asym"
+    space: Annotated[str, AfterValidator(lambda space: space.replace(":", "_"))] = Field(
+        "MNI152NLin6Asym", description="TemplateFlow's name; with a cohort as MNIInfant_cohort-1 (or :cohort-1)"
+    )
     resolution: float = Field(2.0, gt=0, description="voxel size of the preprocessed BOLD, mm")
     registration: str | list[str] = Field("fast", description="name of settings, or several to try in order")
     output: Literal["template", "native"] = "template"

@@ -81,7 +81,8 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
         )
     repeated = table.scan_id[table.scan_id.duplicated()].unique()
     if len(repeated):
-        raise DataError(f"duplicate scan_id: {', '.join(repeated[:5])}", where=dataset.where, hint="Rename one of them")
+        hint = "Rename one of them" + (", or name scans in a column 'scan_id'" if dataset.source == "series" else "")
+        raise DataError(f"duplicate scan_id: {', '.join(repeated[:5])}", where=dataset.where, hint=hint)
     table = table.sort_values("scan_id", ignore_index=True).astype({"exclude_reason": object, "exclude_stage": object})
     for row, scan in table[["scan_id", "kind", "bold", "t1w"]].iterrows():
         folders = [folder_of(str(scan.scan_id)), folder_of(str(scan.t1w))] if scan.kind == "raw" else []

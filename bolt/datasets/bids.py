@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -155,16 +156,33 @@ def _row(bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1
             check_image(row["t1w"])
         except DataError as error:
             exclude(exclusion, 0, str(error))
-    row["events"] = _beside(bold.path, "_events.tsv")
+    row["events"] = find_events(dataset.path, row["scan_id"])
     if config.preprocess.sbref == "auto":
-        row["sbref"] = _beside(bold.path, "_sbref.nii.gz") or _beside(bold.path, "_sbref.nii")
+        beside = (bold.path.split("_bold.nii")[0] + f"_sbref{end}" for end in (".nii.gz", ".nii"))
+        row["sbref"] = next(filter(os.path.isfile, beside), None)
     return row | {name: exclusion[name][0] for name in ("exclude_reason", "exclude_stage") if name in exclusion}
 
 
-def _beside(bold: str, end: str) -> str | None:
-    """Return the file with the name of a BOLD image but another end, if there is one."""
-    path = Path(bold.split("_bold.nii")[0] + end)
-    return str(path) if path.is_file() else None
+def find_events(root: Path, scan_id: str) -> str | None:
+    """Return a scan's table of events in a raw BIDS folder: its own, or the nearest that it inherits.
+
+    A file further up applies to all scans whose names have its entities (the inheritance principle of BIDS). Entities
+    that are numbers are compared as numbers: fMRIPrep 20 to 22 write ``run-1`` for ``run-01``.
+    """
+    entities = scan_id.split("_")
+    below = [*(entity for entity in entities if entity.startswith(("sub-", "ses-"))), "func"]
+    for depth in range(len(below), -1, -1):
+        folder = root.joinpath(*below[:depth])
+        tables = [(path, _numbered(path.name.removesuffix("_events.tsv"))) for path in folder.glob("*_events.tsv")]
+        fitting = [(len(names), str(path)) for path, names in tables if names <= _numbered(scan_id)]
+        if fitting:
+            return max(fitting)[1]
+    return None
+
+
+def _numbered(name: str) -> set[str]:
+    """Return the entities of a name, numbers without leading zeros."""
+    return {re.sub("-0+(?=[0-9]+$)", "-", entity) for entity in name.split("_")}
 
 
 def read_sidecar_tr(bold: str, dataset: Dataset) -> float | None:

@@ -8,12 +8,12 @@ beside a series or the denoised image, head motion from XCP-D's table.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bolt.atlases.labels import load_labels
@@ -22,7 +22,7 @@ from bolt.datasets import participants
 from bolt.io.bids import files_of_subjects
 from bolt.io.cifti import PTSERIES
 from bolt.io.errors import ConfigError, DataError, shorten_list
-from bolt.io.files import read_columns, read_json, to_numbers
+from bolt.io.files import read_columns, read_json
 from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix
 from bolt.io.volumes import require_tr
 
@@ -80,7 +80,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     # XCP-D joins runs and phase-encoding directions that it also lists each
     parts, scan_ids = ("run", "dir", "run|dir"), rows["scan_id"].astype(str)
     wholes = {(name, re.sub(f"_({part})-[^_]+", "", name)) for name in scan_ids for part in parts}
-    for row in rows.index[scan_ids.isin([whole for name, whole in wholes if whole != name])]:
+    n_parts = Counter(whole for name, whole in wholes if whole != name)  # beside one part it is a run without a number
+    for row in rows.index[scan_ids.map(n_parts) > 1]:
         reason = "several runs in one file, which are also listed each on its own"
         participants.exclude(rows, row, reason, participants.SELECTION)
     participants.exclude_unselected(rows, dataset)
@@ -123,7 +124,7 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
             continue
         if name.endswith(PTSERIES) or name.split(".")[0].endswith("_timeseries"):
             parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
-            files.append(SeriesFile(path, dict(parts)))
+            files += [SeriesFile(path, dict(parts))] if "sub" in dict(parts) else []
     if not files:
         what = "no ROI series found"
         hint = "Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'"
@@ -220,6 +221,6 @@ def _mean_displacement(file: SeriesFile) -> float | None:
         path = file.path.with_name(f"{file.scan_id}_{ending}.tsv")
         if path.is_file():
             (cells,) = read_columns(path, ["framewise_displacement"])
-            displacement = to_numbers(cells)
-            return float(np.nanmean(displacement)) if np.isfinite(displacement).any() else None
+            mean = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").mean()  # R writes NA
+            return None if pd.isna(mean) else float(mean)
     return None

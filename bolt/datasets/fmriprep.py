@@ -12,9 +12,10 @@ import pandas as pd
 
 from bolt.atlases.description import describe_atlas, known_atlases, serves
 from bolt.config import Config, Dataset
-from bolt.datasets.bids import entities_of, find_images, open_layout, read_sidecar_tr
+from bolt.datasets.bids import entities_of, find_events, find_images, open_layout, read_sidecar_tr
 from bolt.datasets.participants import join_subjects, read_subjects, read_timing, without_image
 from bolt.datasets.spaces import description_of
+from bolt.io.bids import space_of
 from bolt.io.errors import DataError
 from bolt.io.volumes import check_bold
 
@@ -32,15 +33,20 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     layout = open_layout(dataset.path, derivative=True)
     space = config.preprocess.space
     desc = description_of(config)
-    images = find_images(layout, dataset, suffix="bold", desc=desc, space=space)
+    found = find_images(layout, dataset, suffix="bold", desc=desc)
+    images = [image for image in found if space_of(image.path) == space]
     if not images:  # the error names atlases for the spaces found, and what to ask fMRIPrep for
-        spaces = sorted(set(layout.get(return_type="id", target="space", suffix="bold", desc=desc)))
+        spaces = sorted({one for image in found if (one := space_of(image.path))})
         home, atlases = config.paths.templateflow_home, {name: describe_atlas(name) for name in known_atlases()}
         fitting = {one: [name for name in atlases if serves(atlases[name], one, home)] for one in spaces}
         choices = [f"{one} with {', '.join(names)}" for one, names in fitting.items() if names]
         use = f"Set 'preprocess: space' and 'atlases' to {'; or to '.join(choices)}. Or run" if choices else "Run"
         what = f"no desc-{desc}_bold images in space {space} (found spaces: {', '.join(spaces) or 'none'})"
-        raise DataError(what, where=dataset.path, hint=f"{use} fMRIPrep with --output-spaces {space}")
+        cohorts = [one for one in spaces if one.startswith(f"{space}_cohort-")]
+        hint = f"{use} fMRIPrep with --output-spaces {space.replace('_cohort-', ':cohort-')}"
+        if cohorts:
+            hint = f"Each cohort is a space of its own, and a dataset has one: 'preprocess: space: {cohorts[0]}'"
+        raise DataError(what, where=dataset.path, hint=hint)
     resolution = _choose_resolution(images, dataset)
     chosen = [image for image in images if _resolution(image.path) == resolution]
     echoes = [image for image in chosen if ECHO.search(Path(image.path).name)]
@@ -55,6 +61,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     absent = {"exclude_reason": f"no image at resolution '{resolution}' (res-), which the other scans have"}
     listed = {row["scan_id"] for row in rows}
     rows += [_row(bold, dataset, space) | absent for scan, bold in others.items() if scan not in listed]
+    if unmasked := [row["scan_id"] for row in rows if row["mask"] is None]:
+        log.warning("%d of %d scans have no brain mask, such as %s", len(unmasked), len(rows), unmasked[0])
     without = [row["scan_id"] for row in rows if row["events"] is None]
     if dataset.bids is not None and without and any(row["task"] != "rest" for row in rows):
         log.warning("%d of %d scans have no table of events in %s", len(without), len(rows), dataset.bids)
@@ -111,11 +119,11 @@ def _row(bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
         "kind": "preprocessed",
         "space": space,
         "bold": bold.path,
-        "mask": _first_existing(f"{stem}_desc-brain_mask.nii.gz"),
+        "mask": _first_existing(f"{stem}_desc-brain_mask.nii.gz", f"{stem}_desc-brain_mask.nii"),
         "confounds": _first_existing(
             f"{start}_desc-confounds_timeseries.tsv", f"{start}_desc-confounds_regressors.tsv"
         ),
-        "events": _events(dataset, _scan_id(bold.path)),
+        "events": find_events(dataset.bids, _scan_id(bold.path)) if dataset.bids else None,
         "exclude_reason": None,
     }
     try:
@@ -123,30 +131,6 @@ def _row(bold: Any, dataset: Dataset, space: str) -> dict[str, Any]:
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row
-
-
-def _events(dataset: Dataset, scan_id: str) -> str | None:
-    """Return the scan's table of events in the raw BIDS folder: its own, or the nearest that it inherits.
-
-    A file further up applies to all scans whose names have its entities (the inheritance principle of BIDS). Entities
-    that are numbers are compared as numbers: fMRIPrep 20 to 22 write ``run-1`` for ``run-01``.
-    """
-    if dataset.bids is None:
-        return None
-    entities = scan_id.split("_")
-    below = [*(entity for entity in entities if entity.startswith(("sub-", "ses-"))), "func"]
-    for depth in range(len(below), -1, -1):
-        folder = dataset.bids.joinpath(*below[:depth])
-        tables = [(path, _numbered(path.name.removesuffix("_events.tsv"))) for path in folder.glob("*_events.tsv")]
-        fitting = [(len(names), str(path)) for path, names in tables if names <= _numbered(scan_id)]
-        if fitting:
-            return max(fitting)[1]
-    return None
-
-
-def _numbered(name: str) -> set[str]:
-    """Return the entities of a name, numbers without leading zeros."""
-    return {re.sub("-0+(?=[0-9]+$)", "-", entity) for entity in name.split("_")}
 
 
 def _first_existing(*paths: str) -> str | None:

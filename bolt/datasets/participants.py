@@ -22,7 +22,7 @@ from bolt.config import Dataset
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import MISSING, read_text
-from bolt.io.people import known_values, same_people
+from bolt.io.people import known_values, plain_number, same_people
 from bolt.io.volumes import TR_TOLERANCE, check_bold, require_tr
 
 log = logging.getLogger("bolt")
@@ -172,7 +172,7 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
         exclude(scans, row, f"the subject has no row in {where}")
     known = subjects.reindex(scans.subject).assign(**{SCAN: scans[SCAN].to_numpy()})
     for key, column, values in _filters(dataset, subjects, where):  # even of bad scans, which then need no fixing
-        if column == SCAN and (unknown := sorted(set(values) - set(scans[SCAN]))):
+        if column == SCAN and (unknown := sorted(set(values) - set(_as_text(scans[SCAN])))):
             raise DataError(f"'{key}' names scan '{unknown[0]}', which does not exist", where=where, hint="Correct it")
         for row, value in zip(scans.index, _as_text(known[column]), strict=True):
             if column != SCAN and scans.at[row, "subject"] not in subjects.index:
@@ -219,7 +219,8 @@ def select_subjects(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd
 
 def _filters(dataset: Dataset, subjects: pd.DataFrame, where: Path) -> list[tuple[str, str, list[str]]]:
     """Return key, column and values of every filter; refuse columns and values that the subjects do not have."""
-    filters = [(key, *item) for key in ("include", "exclude") for item in getattr(dataset, key).items()]
+    pairs = [(key, *item) for key in ("include", "exclude") for item in getattr(dataset, key).items()]
+    filters = [(key, column, [plain_number(value) for value in values]) for key, column, values in pairs]
     for key, column, values in filters:
         if column == SCAN:
             continue
@@ -237,7 +238,7 @@ def _require_column(columns: Any, column: str, where: Path, hint: str) -> None:
 
 
 def _as_text(column: pd.Series) -> pd.Series:
-    return column.astype("string").fillna(MISSING)
+    return column.astype("string").fillna(MISSING).map(plain_number)
 
 
 def exclude(scans: pd.DataFrame, row: int, reason: str, stage: str = INDEX) -> None:

@@ -26,30 +26,30 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     table = read_series_table(dataset.path, needed)
     places, atlas_dir = config.atlas_places, config.paths.atlas_dir
     rois = {name: load_labels(place, atlas_dir=atlas_dir)["name"].tolist() for name, place in places.items()}
-    rows = pd.DataFrame([_row(line, dataset, rois) for line in table.to_dict("records")])
+    rows = pd.DataFrame([_row(line, n, dataset, rois) for n, line in enumerate(table.to_dict("records"), start=2)])
     rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
     exclude_unselected(rows, dataset)
-    for column in (dataset.group, dataset.sex):
-        n_values = table.groupby("subject")[column].nunique() if column in table else pd.Series(dtype=int)
-        for subject in n_values.index[n_values > 1]:
-            values = ", ".join(sorted(table[column][table.subject == subject].dropna().unique()))
-            what = f"subject {subject} has several values of '{column}' ({values})"
-            raise DataError(what, where=dataset.path, hint="Correct the rows: a subject has only one")
+    for column in [column for column in (dataset.group, dataset.sex) if column in table]:
+        for subject, values in known_values(table[column]).dropna().groupby(table.subject).unique().items():
+            if len(values) > 1:
+                what = f"subject {subject} has several values of '{column}' ({', '.join(sorted(values))})"
+                raise DataError(what, where=dataset.path, hint="Correct the rows: a subject has only one")
     lines = table.set_index(rows.index.astype(str), drop=False)
     # joined by row, not by subject: scans of a subject may differ in label, age and site
     scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)
     scans["subject"] = table.subject.to_numpy()
     groups = table.subject if dataset.group is None else known_values(table[dataset.group])
-    scans["group"] = groups.fillna(table.subject)
+    scans["group"] = groups.groupby(table.subject).transform("first").fillna(table.subject)  # known in one row: in all
     return scans
 
 
-def _row(line: dict[str, Any], dataset: Dataset, rois: dict[str, list[str]]) -> dict[str, Any]:
-    """Return the row of the scan table for a line of the user's table; `rois` are the names of each atlas's ROIs."""
+def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, list[str]]) -> dict[str, Any]:
+    """Return the row of the scan table for line `n` of the user's; `rois` are the names of each atlas's ROIs."""
+    named = isinstance(line["file"], str)
     file = Path(dataset.path).parent / str(line["file"])
-    scan_id = line.get("scan_id")
+    scan_id, default = line.get("scan_id"), file.name.split(".")[0] if named else f"{line['subject']}_row-{n}"
     row: dict[str, Any] = {
-        "scan_id": scan_id if isinstance(scan_id, str) else file.name.split(".")[0],
+        "scan_id": scan_id if isinstance(scan_id, str) else default,
         "subject": line["subject"],
         "kind": "series",
         "bold": str(file),
@@ -59,7 +59,7 @@ def _row(line: dict[str, Any], dataset: Dataset, rois: dict[str, list[str]]) -> 
     }
     row |= {name: line.get(name) for name in ("session", "run", "task")}
     try:
-        if pd.isna(line["file"]):
+        if not named:
             raise DataError("no file in this row of the table", hint="Name it, or remove the row")
         if not pd.isna(stated := line.get("tr")):
             number = pd.to_numeric(stated, errors="coerce")

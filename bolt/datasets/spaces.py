@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from bolt.atlases.description import describe_atlas, serves
 from bolt.config import AROMA, Config, Dataset, load_denoise
+from bolt.io.bids import space_of
 from bolt.io.errors import ConfigError
-from bolt.io.volumes import space_of
 
 
 def description_of(config: Config) -> str:

@@ -151,8 +151,8 @@ def map_names(classes: Sequence[str], atlas: str = "", space: str = "") -> list[
     Only letters and digits are kept of a class's name. If nothing is left, or two names become equal ("-1" and "1"),
     the position of the class, from 1, is appended.
     """
-    plain = [re.sub(r"[^A-Za-z0-9]", "", name) for name in (space, atlas, *classes)]
-    entities, plain = (("space", plain[0]), ("atlas", plain[1])), plain[2:]
+    plain = [re.sub(r"[^A-Za-z0-9]", "", name) for name in (atlas, *classes)]
+    entities, plain = (("space", space), ("atlas", plain[0])), plain[1:]
     folded = [name.casefold() for name in plain]  # some file systems ignore case
     taken = {name for name in folded if folded.count(name) == 1}
     names = []

@@ -29,6 +29,16 @@ def entities_of(path: str | Path) -> dict[str, str]:
     return dict(re.findall(r"(?:^|_)([a-zA-Z0-9]+)-([a-zA-Z0-9+]+)(?=_|$)", stem_of(path)))
 
 
+def space_of(path: str | Path) -> str | None:
+    """Return the space in a name (``space-``, or ``tpl-`` at its start), or None if it has none.
+
+    The cohort of a template belongs to it, as names have it: ``MNIInfant_cohort-1`` is another space than ``…-2``.
+    """
+    space, name = "([A-Za-z0-9]+(?:_cohort-[A-Za-z0-9]+)?)", Path(path).name
+    found = re.search(f"(?:^|_)space-{space}", name) or re.match(f"tpl-{space}", name)
+    return found[1] if found else None
+
+
 def files_of_subjects(path: Path) -> Iterator[Path]:
     """Yield the files at the top of a dataset and in its folders of subjects; links to folders are followed."""
     for place, folders, names in os.walk(path, followlinks=True):
@@ -65,14 +75,15 @@ def atlas_images(folder: str | Path) -> list[Path]:
 def atlas_name(place: str | Path) -> str:
     """Return the name of an atlas by its place: a name, a folder, or an image.
 
-    An image with a BIDS table beside it, and a folder ``atlas-X``, have the label of their entity (and ``desc-``).
+    An image with a BIDS table beside it, and a folder ``atlas-X``, have the label of their entity (with those of
+    ``seg-``, ``scale-`` and ``desc-``).
     """
     place = str(place)
     if is_image(place):
         if table_of(place) is None:
             return re.sub("[^A-Za-z0-9]", "", stem_of(place))
         entities = entities_of(place)
-        return entities["atlas"] + entities.get("desc", "")
+        return "".join(entities[key] for key in ("atlas", "seg", "scale", "desc") if key in entities)
     path = Path(place)
     described = os.path.isfile(path / "atlas.yaml")  # false, too, for a name that no file can have
     if not described and os.path.isdir(path) and (images := atlas_images(path)):

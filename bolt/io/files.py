@@ -160,7 +160,7 @@ def json_text(data: Any) -> str:
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or invalid one is a `DataError`."""
     with readable(path, ValueError, RecursionError, what="not valid JSON"):
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection
 
 
 def read_text(path: str | Path) -> pd.DataFrame:
-    """Read a user's table as `read_table` does, with all cells as text without surrounding spaces.
+    """Read a user's table as `read_table` does, with all cells and names of columns as text without surrounding spaces.
 
     Cells are separated by tabs; in a ``.csv`` by commas, or by semicolons, as spreadsheets do in many languages. UTF-16
     (Excel's "Unicode text") is read as well as UTF-8.
@@ -323,7 +323,7 @@ def read_text(path: str | Path) -> pd.DataFrame:
     commas = ";" if ";" in header and "," not in header else ","
     separator = commas if str(path).endswith(".csv") else "\t"
     table = _parse_table(path, separator, dtype=str, encoding=encoding)
-    return table.apply(lambda column: column.str.strip())
+    return table.rename(columns=str.strip).apply(lambda column: column.str.strip())
 
 
 def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFrame:
@@ -334,7 +334,7 @@ def _parse_table(path: str | Path, separator: str, **options: Any) -> pd.DataFra
     with readable(path, *kinds, what=f"not a readable {kind}table"), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header, which would be lost
         with open(path, encoding=options.get("encoding", "utf-8-sig"), newline="") as file:
-            header = next(filter(None, csv.reader(file, delimiter=separator)), [])
+            header = [name.strip() for name in next(filter(None, csv.reader(file, delimiter=separator)), [])]
         unnamed = ("", "na", "n/a", "nan")
         twins = sorted({name for name in header if name.lower() not in unnamed and header.count(name) > 1})
         if twins:  # pandas would rename the second, `age` to `age.1`

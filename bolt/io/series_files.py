@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
+import tokenize
+import zlib
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -270,7 +272,7 @@ def _read_npy(path: Path) -> np.ndarray:
     try:
         # as a memory map, a header that claims more than the file has is refused
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError, OverflowError) as error:
+    except (ValueError, EOFError, OSError, OverflowError, tokenize.TokenError) as error:
         reason = "not in NumPy's format, or Python objects" if "pickle" in str(error) else str(error)
         raise DataError(f"not a readable array ({reason})", where=path, hint=hint) from None
     if not isinstance(array, np.ndarray):
@@ -283,10 +285,9 @@ def _read_mat(path: Path) -> np.ndarray:
     from scipy.io.matlab import MatReadError
 
     hint = "Save one 2D variable with save(..., '-v7')"
+    kinds = (ValueError, IndexError, MatReadError, OSError, zlib.error)
     try:
-        with readable(
-            path, ValueError, IndexError, MatReadError, OSError, what="not a readable .mat file", hint=hint, text=False
-        ):
+        with readable(path, *kinds, what="not a readable .mat file", hint=hint, text=False):
             variables = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
     except NotImplementedError:
         raise DataError(".mat version 7.3 (HDF5) is not supported", where=path, hint=hint) from None
@@ -305,7 +306,7 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
     first column of numbers or times of the rows (an index that was saved along with the series), and a row of column
     numbers below the first (a second header, or several tables in one file).
     """
-    with readable(path):
+    with readable(path, OSError, what="cannot be read", hint="Copy or download it again"):
         lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     if not lines:

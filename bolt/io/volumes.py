@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 import zlib
 from dataclasses import dataclass
@@ -239,12 +238,6 @@ def _form_angle(sform: np.ndarray, qform: np.ndarray) -> float:
     if np.linalg.det(rotation) < 0:
         return 180.0
     return float(np.degrees(np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1, 1))))
-
-
-def space_of(path: str | Path) -> str | None:
-    """Return the ``space-`` entity of a BIDS name, or None if it has none."""
-    entity = re.search(r"(?:^|_)space-([A-Za-z0-9]+)", Path(path).name)
-    return entity[1] if entity else None
 
 
 def require_tr(value: object, where: str | Path) -> float:

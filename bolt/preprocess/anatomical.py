@@ -369,8 +369,8 @@ def preprocess_anatomical(
     """
     check_t1w(t1w)
     sources = {"raw": t1w, "template": template / "T1w.nii.gz", "template_mask": template / "brain_mask.nii.gz"}
-    inputs: dict[str, Any] = {port: str(path.resolve()) for port, path in sources.items()}
-    inputs["more"] = [str(path.resolve()) for path in more_t1w]
+    inputs: dict[str, Any] = {port: str(path.absolute()) for port, path in sources.items()}
+    inputs["more"] = [str(path.absolute()) for path in more_t1w]
     candidates = [registration] if isinstance(registration, Registration) else list(registration)
     for settings, following in zip(candidates, [*candidates[1:], None], strict=True):
         workflow = init_anatomical_wf(settings, average=bool(more_t1w))

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bolt import __version__
+from bolt.io.bids import space_of
 from bolt.io.files import json_text, read_json, read_yaml, write_if_new, write_json
-from bolt.io.volumes import check_image, space_of
+from bolt.io.volumes import check_image
 
 TEXTS = read_yaml(Path(__file__).with_suffix(".yaml"))
 BIDS_VERSION = "1.10.0"
-TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{space}/tpl-{space}_res-02_T1w.nii.gz"
+TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{folder}/tpl-{space}_res-02_T1w.nii.gz"
 REFERENCES = {"MNI152NLin2009aSym": "https://nist.mni.mcgill.ca/icbm-152-nonlinear-atlases-2009/"}
 """Where spaces are published that TemplateFlow lacks."""
 ONLY = {
@@ -98,7 +99,8 @@ def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any)
         about: dict[str, Any] = {"Description": TEXTS["descriptions"].get(suffix, suffix)}
         if suffix != "xfm":
             space = space_of(path)
-            published = REFERENCES.get(space, TEMPLATES.format(space=space)) if space else "orig"
+            folder = (space or "").replace("_cohort-", "/cohort-")
+            published = REFERENCES.get(space, TEMPLATES.format(folder=folder, space=space)) if space else "orig"
             about["SpatialReference"] = published
             if suffix == "mask":
                 about["Type"] = "Brain"

@@ -69,17 +69,22 @@ def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
     client = TemplateFlowClient(root=home) if home else TemplateFlowClient()
     client.cache.ensure()
     root = client.cache.config.root
+    template, _, cohort = space.partition("_cohort-")
     known = client.cache.layout.get_templates()
+    if template in known:  # one that has cohorts is a template for each
+        cohorts = client.cache.layout.get(template=template, return_type="id", target="cohort")
+        known = [f"{template}_cohort-{number}" for number in cohorts] or [template]
     if space not in known:
         raise ConfigError(f"space '{space}' is unknown to TemplateFlow", where=root, hint=f"Known: {', '.join(known)}")
     hint = (
         f'On a machine with network access: TEMPLATEFLOW_HOME={root} python -c "from templateflow import api; '
-        f"api.get('{space}', resolution=2, suffix=['T1w', 'mask'])\"; then copy the folder here"
+        f"api.get('{template}', cohort={cohort or None}, resolution=2, suffix=['T1w', 'mask'])\"; then copy it here"
     )
     required = set(PARTS) - OPTIONAL
     for resolution in (2, 1):  # res-02 is 2 mm and res-01 is 1 mm in TemplateFlow's MNI templates
-        query = {part: {"resolution": resolution, "extension": ".nii.gz", **PARTS[part]} for part in PARTS}
-        listed = {part: paths[0] for part in PARTS if (paths := client.ls(space, **query[part]))}
+        kind = {"resolution": resolution, "cohort": int(cohort) if cohort else None, "extension": ".nii.gz"}
+        query = {part: kind | PARTS[part] for part in PARTS}
+        listed = {part: paths[0] for part in PARTS if (paths := client.ls(template, **query[part]))}
         # TemplateFlow leaves an empty file for each file not fetched yet
         fetched = {part: path for part, path in listed.items() if path.stat().st_size}
         if required <= set(fetched):
@@ -87,7 +92,7 @@ def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
         if required <= set(listed):
             for part in listed:
                 try:
-                    paths = client.get(space, **query[part])
+                    paths = client.get(template, **query[part])
                 except Exception as error:  # any network failure: refused, timed out, no route
                     what = f"{part} of '{space}' is missing and cannot be fetched ({error})"
                     raise DataError(what, where=root, hint=hint) from None

@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import Denoise
+from bolt.io.bids import space_of
 from bolt.io.cifti import DLABEL, DTSERIES, array_of, axes, load_cifti, read_dlabel, repetition_time
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import sha256
 from bolt.io.names import RULE, is_name
-from bolt.io.volumes import require_tr, space_of
+from bolt.io.volumes import require_tr
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import Parcellated, Scan, denoised
 

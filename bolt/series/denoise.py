@@ -135,7 +135,7 @@ def _by_strategy(path: pd.DataFrame | str | Path, denoise: Denoise) -> tuple[pd.
     """Select confounds (T, C) and volumes by one of nilearn's strategies."""
     if isinstance(path, pd.DataFrame):
         raise TypeError("a strategy reads fMRIPrep's table and its JSON sidecar: pass the path of the table")
-    table = Path(path).resolve()
+    table = Path(path).absolute()  # of a link, as DataLad makes them, the sidecar is beside the link
     if not table.is_file():
         raise DataError("file not found", where=path, hint="Correct the path of the confounds table")
     from nilearn.interfaces.fmriprep import load_confounds_strategy  # a second that other strategies need not wait

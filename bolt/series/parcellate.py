@@ -17,10 +17,11 @@ import pandas as pd
 
 from bolt.atlases.image import Atlas, check_space, resample_to
 from bolt.config import Denoise
+from bolt.io.bids import space_of
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import atomic, read_json, write_json, write_status, write_table
 from bolt.io.streams import ahead, iter_volumes
-from bolt.io.volumes import BoldInfo, check_bold, check_image, require_one_place, space_of
+from bolt.io.volumes import BoldInfo, check_bold, check_image, require_one_place
 from bolt.series.denoise import ChosenConfounds, choose_confounds, clean
 from bolt.series.rois import COVERAGE_COLUMNS, Averaged, MapVoxels, RoiVoxels, average, coverage_of, locate, locate_maps
 

@@ -54,7 +54,7 @@ def _refuse(what: str, hint: str) -> NoReturn:
 
 
 def _check_paths(config: Config, dataset: Dataset) -> None:
-    """Refuse names that cannot be parts of paths and commands, and two atlases of one name."""
+    """Refuse names that cannot be parts of paths and commands."""
     for path in (dataset.path, subjects_table(dataset, config), *own_tables(dataset)):
         if BRACES.search(str(path)):
             hint = "Rename it, or link it under another name"
@@ -66,8 +66,6 @@ def _check_paths(config: Config, dataset: Dataset) -> None:
         fits, rule = (is_path(name), PATH_RULE) if isinstance(name, Path) else (is_name(name), RULE)
         if not fits:
             _refuse(f"'{key}' is not fit for paths and commands: {str(name)!r}", f"Choose another. {rule}")
-    if len(config.atlases) > len(config.atlas_places):
-        _refuse("two atlases have one name", "Rename one of the folders")
 
 
 def _check_models(config: Config, dataset: Dataset) -> None:

@@ -191,9 +191,9 @@ def template_is_there(run: Run) -> bool:
     home = home or Path(os.environ.get("TEMPLATEFLOW_HOME") or Path.home() / ".cache" / "templateflow")
     if space == PHANTOM_SPACE or all(path.is_file() for path in run.layout.template_files.values()):
         return True
-    for resolution in ("02", "01"):
+    for resolution in ("02", "01", "2", "1"):
         names = (f"tpl-{space}_res-{resolution}_{name}.nii.gz" for name in ("T1w", "desc-brain_mask"))
-        files = [home / f"tpl-{space}" / name for name in names]
+        files = [home / f"tpl-{space}".replace("_cohort-", "/cohort-") / name for name in names]
         if all(path.is_file() and path.stat().st_size for path in files):
             return True
     return False

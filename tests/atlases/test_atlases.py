@@ -164,6 +164,36 @@ def test_images_that_hold_no_labels_are_refused(tmp_path, data, affine, message)
         load_atlas(str(tmp_path / "labels.nii.gz"))
 
 
+def test_labels_as_other_programs_write_them(tmp_path):
+    """NaN as background (SPM), and whole numbers scaled by a factor that is not quite right."""
+    labels = nib.load(tmp_path / write_own(tmp_path / "own") / "labels.nii.gz").get_fdata()
+    nib.save(nib.Nifti1Image(np.where(labels == 0, np.nan, labels), GRID), tmp_path / "spm.nii.gz")
+    assert load_atlas(str(tmp_path / "spm.nii.gz")).values.tolist() == [5, 17, 300]
+    percent = np.random.default_rng(0).uniform(0, 100, labels.shape)
+    for name, data in {"scaled.nii": np.minimum(labels, 116), "percent.nii": percent}.items():
+        scaled = nib.Nifti1Image(data, GRID)
+        scaled.set_data_dtype(np.uint8)
+        nib.save(scaled, tmp_path / name)
+        assert nib.load(tmp_path / name).dataobj.slope < 0.5
+    assert load_atlas(str(tmp_path / "scaled.nii")).values.tolist() == [5, 17, 116]
+    with pytest.raises(DataError, match="fractions"):
+        load_atlas(str(tmp_path / "percent.nii"))
+    noise = np.random.default_rng(0).integers(0, 50, (9, 9, 9)).astype(np.int16)
+    nib.save(nib.Nifti1Image(noise, GRID), tmp_path / "cut.nii.gz")
+    (tmp_path / "cut.nii.gz").write_bytes((tmp_path / "cut.nii.gz").read_bytes()[:-200])
+    with pytest.raises(DataError, match="truncated or damaged"):
+        load_atlas(str(tmp_path / "cut.nii.gz"))
+
+
+@pytest.mark.parametrize("x", ["n/a", "left"])
+def test_spheres_have_their_centres(tmp_path, x):
+    own = write_own(tmp_path / "own", kind="spheres", file=None, radius_mm=5)
+    table = pd.read_csv(tmp_path / "own/labels.tsv", sep="\t").assign(x=[0, x, 9], y=0, z=0)
+    table.to_csv(tmp_path / "own/labels.tsv", sep="\t", index=False)
+    with pytest.raises(DataError, match="x, y or z is missing or no number: ROI 300"):
+        load_atlas(own)
+
+
 def test_a_label_image_alone_is_an_atlas_with_rois_named_by_value(tmp_path):
     write_own(tmp_path / "own")
     shutil.copy(tmp_path / "own/labels.nii.gz", tmp_path / "my_labels-x.nii.gz")

@@ -96,6 +96,18 @@ def test_the_table_is_the_most_specific_of_the_same_atlas(tmp_path):
     assert table_of(tmp_path / f"space-{SIX}_dseg.nii.gz") is None
 
 
+def test_no_atlas_stands_for_another(tmp_path):
+    images = [write_image(tmp_path / f"atlas-X_space-{SIX}_scale-{n}_dseg.nii.gz") for n in (2, 5)]
+    for n in (2, 5):
+        (tmp_path / f"atlas-X_scale-{n}_dseg.tsv").write_text(TABLES["BIDS"][0])
+    assert Config(dataset="x", atlases=images).atlas_places == dict(zip(["X2", "X5"], images, strict=True))
+    with pytest.raises(ConfigError, match="several atlases: X2, X5"):
+        describe_atlas(str(tmp_path))
+    twins = [write_image(tmp_path / folder / "my_atlas.nii.gz") for folder in "ab"]
+    with pytest.raises(ConfigError, match=f"two atlases have one name: {twins[0]} and {twins[1]}"):
+        _ = Config(dataset="x", atlases=twins).atlas_places
+
+
 def test_maps_with_a_table(tmp_path):
     maps = np.random.default_rng(0).random((4, 4, 4, 2)).astype(np.float32)
     path = tmp_path / f"tpl-{NINE}_res-02_atlas-DiFuMo_desc-2dimensions_probseg.nii.gz"
@@ -134,6 +146,16 @@ def test_what_does_not_fit(tmp_path, image, table, error, message):
     path = write_image(tmp_path / image)
     (tmp_path / "atlas-X_dseg.tsv").write_text(table)
     with pytest.raises(error, match=message):
+        load_atlas(path)
+
+
+def test_tables_in_other_encodings(tmp_path):
+    path, table = write_image(tmp_path / f"atlas-X_space-{SIX}_dseg.nii.gz"), tmp_path / "atlas-X_dseg.tsv"
+    text = "index\tname\n1\tFrontal supérieur\n2\tb\n101\tc\n"
+    table.write_text(text, encoding="utf-16")  # Excel's "Unicode text"
+    assert load_atlas(path).labels.name[0] == "Frontal supérieur"
+    table.write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match="not UTF-8 text"):
         load_atlas(path)
 
 

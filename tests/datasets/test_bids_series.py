@@ -108,6 +108,18 @@ def test_one_series_in_several_formats_and_several_series_of_a_scan(newest, tmp_
     assert scans.exclude_reason.isna().all()
 
 
+def test_what_lies_among_series_does_not_stop_the_index(newest, tmp_path):
+    """Series of nobody, a table of motion by R, and a second run beside a first without a number."""
+    path = next(newest.rglob("sub-01*stat-mean_timeseries.tsv"))
+    for name in ("task-rest_atlas-4S5Parcels_timeseries.tsv", path.name.replace("_task-rest", "_task-rest_run-2")):
+        path.with_name(name).write_bytes(path.read_bytes())
+    motion = next(newest.rglob("sub-02*_motion.tsv"))
+    motion.write_text(motion.read_text().replace("n/a", "NA"))
+    scans = index(configured(tmp_path), about(tmp_path))
+    assert scans.scan_id.tolist() == [SOURCES[0], f"{SOURCES[0]}_run-2", *SOURCES[1:]]
+    assert scans.exclude_reason.isna().all() and scans.mean_fd[2] == pytest.approx(0.3)
+
+
 def test_joined_runs_are_not_used_beside_the_single_ones(newest, tmp_path):
     for path in sorted(newest.rglob("sub-01_*")):
         for run in ("01", "02"):

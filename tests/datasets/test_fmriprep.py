@@ -15,7 +15,7 @@ from bolt.io.files import read_json, read_table, sha256, write_yaml
 from bolt.workflow.checks import check_names
 from bolt.workflow.job import PREPARES
 from bolt.workflow.start import start
-from tests.fake_bids import AFFINE, save_bold
+from tests.fake_bids import AFFINE, save_bold, write_subject
 from tests.fake_fmriprep import describe
 from tests.stages import stage
 
@@ -97,6 +97,21 @@ def test_the_message_names_atlases_for_the_spaces_found(derivatives, monkeypatch
     assert "dosenbach160" in caught.value.hint and "--output-spaces MNI152NLin6Asym" in caught.value.hint
 
 
+def test_each_cohort_of_a_template_is_a_space(derivatives):
+    """Images of several are never taken together, nor averaged with an atlas of another."""
+    in_spaces(derivatives, "UNCInfant_cohort-1")
+    later = derivatives / "sub-3/func/sub-3_task-rest_space-UNCInfant_cohort-1_desc-preproc_bold.nii.gz"
+    later.rename(later.with_name(later.name.replace("cohort-1", "cohort-2")))
+    with pytest.raises(DataError, match="found spaces: UNCInfant_cohort-1, UNCInfant_cohort-2") as caught:
+        index(Config(dataset="prep", preprocess={"space": "UNCInfant"}), dataset(derivatives))
+    assert "'preprocess: space: UNCInfant_cohort-1'" in caught.value.hint
+    config = Config(dataset="prep", preprocess={"space": "UNCInfant:cohort-1"})  # as on fMRIPrep's command line
+    scans = index(config, dataset(derivatives))
+    assert scans.exclude_reason.isna().tolist() == [True] * 3 + [False]
+    with pytest.raises(ConfigError, match="the images will be in UNCInfant_cohort-1"):
+        check_names(config, dataset(derivatives))
+
+
 def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     config = Config(dataset="prep", denoise="ica_aroma")
     with pytest.raises(DataError, match=r"no desc-smoothAROMAnonaggr_bold images.*found spaces: none"):
@@ -110,11 +125,17 @@ def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     assert index(Config(dataset="prep"), dataset(derivatives)).bold.str.endswith("desc-preproc_bold.nii.gz").all()
 
 
-def test_old_names_of_confounds_are_found_too(derivatives):
+def test_old_names_of_confounds_and_masks_that_are_not_compressed_are_found_too(derivatives, caplog):
     path = derivatives / "sub-0/func/sub-0_task-rest_desc-confounds_timeseries.tsv"
     path.rename(path.with_name("sub-0_task-rest_desc-confounds_regressors.tsv"))
     names = [name.rsplit("_", 1)[1] for name in index(Config(dataset="prep"), dataset(derivatives)).confounds]
     assert names == ["regressors.tsv"] + ["timeseries.tsv"] * 3
+    first, second, *_ = sorted(derivatives.rglob("*_mask.nii.gz"))
+    first.rename(first.with_suffix(""))
+    second.unlink()
+    masks = index(Config(dataset="prep"), dataset(derivatives))["mask"]
+    assert masks[0] == str(first.with_suffix("")) and masks.isna().tolist() == [False, True, False, False]
+    assert "1 of 4 scans have no brain mask, such as sub-1_task-rest" in caplog.text
 
 
 def test_options_that_need_fmriprep_are_refused_for_raw_images(derivatives):
@@ -201,7 +222,7 @@ def test_single_echoes_are_not_scans(derivatives, caplog):
 
 
 def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_factory):
-    """A scan's own table has precedence over one that it inherits."""
+    """A scan's own table has precedence over one that it inherits, of raw scans as well."""
     raw = tmp_path_factory.mktemp("raw")
     (derivatives / "participants.tsv").rename(raw / "participants.tsv")
     add_scan(derivatives, "sub-0", "_dir-AP_run-1")
@@ -226,6 +247,10 @@ def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_
     events = index(Config(dataset="prep"), with_raw).set_index("scan_id").events
     assert events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
     assert events["sub-1_task-rest"].endswith("sub-1_task-rest_events.tsv")
+    write_subject(raw, "sub-3")
+    (raw / "dataset_description.json").write_text('{"Name": "raw", "BIDSVersion": "1.10.0"}')
+    scans = index(Config(dataset="raw"), Dataset(name="raw", source="bids", path=raw, label=None))
+    assert scans.set_index("scan_id").events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
     with pytest.raises(ValueError, match="'bids' is for fMRIPrep output"):
         Dataset(name="x", source="bids", path=raw, bids=raw, label=None)
 

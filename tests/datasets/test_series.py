@@ -109,9 +109,9 @@ def test_family_may_not_differ_between_scans_of_a_subject_but_site_and_age_may(t
     change(table, family=["f1", "f1", "f1", "f2", "f2", "f2"], site=list("ABABAB"), age=range(20, 26))
     with pytest.raises(DataError, match=r"subject p1 has several values of 'family' \(f1, f2\)"):
         index(CONFIG, dataset(table, group="family"))
-    change(table, family=["f1", "f1", "f1", "f1", None, "2"], dx=[0, 1] * 3)
+    change(table, family=["f1", "unknown", "f1", "f1", None, "2"], dx=[0, 1] * 3)
     scans = index(CONFIG, dataset(table, group="family", site="site", age="age", label="dx", classes=[0, 1]))
-    assert scans.group.tolist() == ["f1", "f1", "f1", "f1", "p2", "2"] and scans.label.tolist() == ["0", "1"] * 3
+    assert scans.group.tolist() == ["f1", "f1", "f1", "f1", "2", "2"] and scans.label.tolist() == ["0", "1"] * 3
     assert scans.site.tolist() == list("ABABAB") and scans.age.tolist() == list(range(20, 26))
     change(table, subject=["p0", "p0", "p1", None, "p2", "p2"])
     with pytest.raises(DataError, match=r"scans\.tsv, row 5: no subject"):
@@ -130,3 +130,15 @@ def test_scans_are_selected_by_columns_and_session(table):
         index(CONFIG, dataset(table, exclude={"centre": ["A"]}))
     reasons = index(CONFIG, dataset(table, sessions=["1"])).exclude_reason
     assert reasons.dropna().tolist() == ["session '2' is not selected"] * 2
+    change(table, site=[1.0, 1.0, 2.0, 2.0, 3.0, None])  # as pandas writes whole numbers beside a missing one
+    scans = index(CONFIG, dataset(table, include={"site": ["1"]}, exclude={"site": ["2.0"]}))
+    assert scans.exclude_reason.isna().sum() == 2
+
+
+def test_rows_without_a_file_and_files_of_one_name(table):
+    change(table, file=[None, None, *(f"scan{i}.npy" for i in range(2, 6))])
+    scans = index(CONFIG, dataset(table))
+    assert scans.scan_id[scans.exclude_reason.notna()].tolist() == ["p0_row-2", "p0_row-3"]
+    change(table, file=[f"scan{i // 2}.npy" for i in range(6)])
+    with pytest.raises(DataError, match="duplicate scan_id: scan0.*or name scans in a column 'scan_id'"):
+        index(CONFIG, dataset(table))

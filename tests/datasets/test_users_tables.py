@@ -55,7 +55,7 @@ def test_other_texts_stay_as_they_are():
     [("t.tsv", "\t", "utf-16"), ("t.tsv", "\t", "utf-8-sig"), ("t.csv", ",", "utf-8"), ("t.csv", ";", "utf-8")],
 )
 def test_tables_of_any_spreadsheet_are_read(tmp_path, name, separator, encoding):
-    rows = [["subject", "place"], ["1", "Köln"]]
+    rows = [["subject ", "place"], ["1", " Köln"]]
     (tmp_path / name).write_text("".join(separator.join(row) + "\n" for row in rows), encoding=encoding)
     assert read_text(tmp_path / name).to_dict("list") == {"subject": ["1"], "place": ["Köln"]}
 

@@ -115,6 +115,8 @@ def test_yaml_that_loses_a_value_or_exhausts_memory_is_refused_at_once(tmp_path,
         read_yaml(tmp_path / "bad.yaml")
     (tmp_path / "good.yaml").write_text("a: &a {k: 1}\nb: {<<: *a, k: 2}\n")
     assert read_yaml(tmp_path / "good.yaml") == {"a": {"k": 1}, "b": {"k": 2}}
+    (tmp_path / "bom.json").write_text('{"k": 1}', encoding="utf-8-sig")
+    assert read_json(tmp_path / "bom.json") == {"k": 1}
     (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
     with pytest.raises(DataError, match="not valid JSON"):
         read_json(tmp_path / "deep.json")
@@ -125,7 +127,7 @@ def test_yaml_that_loses_a_value_or_exhausts_memory_is_refused_at_once(tmp_path,
     [
         ("a\tb\n1\t2\t3\n4\t5\t6\n", "rows have more cells than the header"),
         ("a\tb\n1\t2\n4\t5\t6\n", "not a readable tab-separated table"),
-        ("a\tb\ta\n1\t2\t3\n", "duplicate columns: a"),
+        ("a\tb\ta \n1\t2\t3\n", "duplicate columns: a"),
     ],
 )
 def test_a_table_whose_cells_would_be_lost_or_shifted_is_refused(tmp_path, text, message):

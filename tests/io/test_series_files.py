@@ -92,6 +92,21 @@ def claim(path):
     path.write_bytes(path.read_bytes().replace(b"(20, 12), }", b"(2000000000, 75), }"))
 
 
+def save_compressed(path, series):
+    scipy.io.savemat(path, {"x": series}, do_compression=True)
+
+
+def spoilt(save, start, junk):
+    """Write a file and overwrite a part of it."""
+
+    def write(path):
+        save(path, SERIES)
+        content = path.read_bytes()
+        path.write_bytes(content[:start] + junk + content[start + len(junk) :])
+
+    return write
+
+
 def array(values, **options):
     return lambda path: np.save(path, values, **options)
 
@@ -126,6 +141,9 @@ BAD = [
     (f"{'long' * 80}.npy", lambda path: None, "file not found"),
     ("sparse.mat", variables(x=scipy.sparse.csc_matrix(SERIES)), "not an array of numbers"),
     ("two.mat", variables(x=SERIES, y=SERIES), "2 variables: x, y"),
+    ("failing disk.csv", lambda path: path.symlink_to("/proc/self/mem"), "cannot be read"),
+    ("damaged.npy", spoilt(np.save, 20, b"(" * 40), "not a readable array"),
+    ("damaged.mat", spoilt(save_compressed, 1000, b"\0" * 100), "not a readable .mat"),
     ("no matrix.mat", text("junk"), "not a readable .mat"),
     ("sheet.xlsx", text("junk"), "unknown file format '.xlsx'"),
 ]

@@ -9,9 +9,10 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from bolt.io.bids import space_of
 from bolt.io.errors import DataError
 from bolt.io.streams import ahead, iter_volumes, volume_writer
-from bolt.io.volumes import check_bold, check_image, space_of
+from bolt.io.volumes import check_bold, check_image
 
 AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.1, -0.1, -126], [0, 0.1, 2.2, -72], [0, 0, 0, 1]])
 
@@ -238,6 +239,8 @@ def test_writer_refuses_wrong_shapes_and_values(tmp_path, data):
     [
         ("sub-01_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz", "MNI152NLin6Asym"),
         ("space-T1w_bold.nii.gz", "T1w"),
+        ("sub-01_space-UNCInfant_cohort-2_res-1_bold.nii.gz", "UNCInfant_cohort-2"),
+        ("tpl-UNCInfant_cohort-1_atlas-A_dseg.nii.gz", "UNCInfant_cohort-1"),
         ("sub-01_task-myspace-x_bold.nii.gz", None),
         ("bold.nii.gz", None),
     ],

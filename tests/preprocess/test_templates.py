@@ -51,6 +51,20 @@ def test_a_missing_file_says_how_to_fill_the_home(home, tmp_path, monkeypatch):
     assert str(home) in error.value.where
 
 
+def test_a_template_with_cohorts_is_a_template_for_each(home, tmp_path):
+    for cohort in (1, 2):
+        folder = home / "tpl-MNIInfant" / f"cohort-{cohort}"
+        folder.mkdir(parents=True)
+        for part in ("T1w", "desc-brain_mask"):
+            stage_part(folder, part, cohort)
+            made = folder / f"cohort-{cohort}_res-02_{part}.nii.gz"
+            made.rename(folder / f"tpl-MNIInfant_{made.name}")
+    with pytest.raises(ConfigError, match="Known: MNIInfant_cohort-1, MNIInfant_cohort-2"):
+        templates.stage_template("MNIInfant", 2.0, tmp_path / "out", home)
+    templates.stage_template("MNIInfant_cohort-2", 2.0, tmp_path / "out", home)
+    assert nib.load(tmp_path / "out/T1w.nii.gz").get_fdata().max() == 2
+
+
 def test_the_phantoms_template_needs_no_download(tmp_path):
     templates.stage_template(templates.PHANTOM_SPACE, 6.0, tmp_path / "out")
     names = sorted(p.name for p in (tmp_path / "out").iterdir())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import nibabel as nib
@@ -116,21 +115,27 @@ def test_confounds_are_complete(func):
 
 @pytest.mark.parametrize("half", ["anatomical", "functional"])
 def test_what_follows_the_workflow_is_named_in_a_crash_report(monkeypatch, tmp_path, half):
-    module, seen = {"anatomical": anatomical, "functional": functional}[half], []
+    """And steps get links as links, with the sidecar beside: DataLad's point into its annex."""
+    module, seen, got = {"anatomical": anatomical, "functional": functional}[half], [], {}
     files = defaultdict(lambda: "made.tsv")
     for name in ("check_t1w", "check_image", "check_together", "read_slice_times", "link_or_copy", "write_json"):
         monkeypatch.setattr(module, name, lambda *_: None, raising=False)
-    monkeypatch.setattr(module, "run", lambda *_, **__: files)
+    monkeypatch.setattr(module, "run", lambda *_, **inputs: got.update(inputs) or files)
     monkeypatch.setattr(module, "check_voxels", lambda *_: SimpleNamespace(shape=(1, 1, 1)), raising=False)
     monkeypatch.setattr(module, "write_sidecars", lambda *_, **__: seen.append(step()))
     monkeypatch.setattr(module.compute, f"{half}_numbers", lambda *_: seen.append(step()) or {})
     monkeypatch.setattr(module.pictures, f"draw_{half}", lambda *_: seen.append(step()))
     (tmp_path / "work").mkdir()
+    link = tmp_path / "image.nii.gz"
+    link.symlink_to("annex/key")
     at_step("resample")
     if half == "anatomical":
-        preprocess_anatomical(tmp_path, tmp_path, SPACE, SETTINGS, tmp_path, tmp_path / "work", prefix="sub-01_")
+        names = {"prefix": "sub-01_", "more_t1w": [link]}
+        preprocess_anatomical(link, tmp_path, SPACE, SETTINGS, tmp_path, tmp_path / "work", **names)
+        assert [got["raw"], *got["more"]] == [str(link)] * 2
     else:
-        run_functional(SimpleNamespace(bold=Path("b.nii"), template=tmp_path), tmp_path, tmp_path)
+        run_functional(SimpleNamespace(bold=link, template=tmp_path), tmp_path, tmp_path)
+        assert got["bold"] == str(link)
     assert seen == [f"{half}.sidecars", f"{half}.quality", f"{half}.pictures"]
 
 

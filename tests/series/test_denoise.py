@@ -29,10 +29,11 @@ AFFINE = np.diag([4.0, 4, 4, 1])
 
 
 def derivative(folder, name):
-    """Copy a real table and its sidecar to a derivatives folder; return the table's path."""
+    """Copy a real sidecar to a derivatives folder, and its table as a link, as DataLad does; return its path."""
     source = shared_data("fmriprep")
     path = folder / f"{STEM}_desc-{name.split('_desc-')[1]}.tsv"
-    shutil.copy(source / f"{name}.tsv", path)
+    (folder / "annex").mkdir(exist_ok=True)
+    path.symlink_to(shutil.copy(source / f"{name}.tsv", folder / "annex/key"))
     shutil.copy(source / f"{name}.json", path.with_suffix(".json"))
     return path
 

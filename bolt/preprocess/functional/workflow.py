@@ -248,7 +248,7 @@ def init_functional_wf(
         "resample": Step(resample_bold, "bold mask reference tsnr confounds", **keys),
     }
     if sbref is not None:
-        steps["sbref"] = Step(place_sbref, "coregistered sbref", settings=settings, sbref=str(sbref.resolve()))
+        steps["sbref"] = Step(place_sbref, "coregistered sbref", settings=settings, sbref=str(sbref.absolute()))
     workflow = connected("functional", INPUTS, **steps)
     if sbref is None:
         reference, into = map(workflow.get_node, ("reference", "coregister"))
@@ -326,7 +326,8 @@ def preprocess_functional(
     workflow = init_functional_wf(registration, resolution, tr, slice_timing=slices is not None, **keys)
     ports = ("t1w", "mask", "gm", "wm", "csf", "deep", "forward")
     sources = [bold, *(anatomical[port] for port in ports), template / "T1w.nii.gz"]
-    inputs = {port: str(path.resolve()) for port, path in zip(INPUTS, sources, strict=True)}
+    # a link stays one: what it points to, in DataLad's annex, has no sidecar beside it
+    inputs = {port: str(path.absolute()) for port, path in zip(INPUTS, sources, strict=True)}
     made = run(workflow, work, where=bold, **inputs)
     paths = {port: out / name for port, name in functional_names(scan_id, space, output).items()}
     for port, path in paths.items():
