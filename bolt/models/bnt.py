@@ -64,8 +64,9 @@ class BrainNetworkTransformer(ConnectivityModel):
         super().__init__()
         self.padding = -n_rois % n_heads
         width = n_rois + self.padding
-        layer = EncoderLayer(width, n_heads, feedforward, dropout)
-        self.transformer = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
+        layers = [EncoderLayer(width, n_heads, feedforward, dropout) for _ in range(n_layers)]
+        self.transformer = nn.TransformerEncoder(layers[0], n_layers, enable_nested_tensor=False)
+        self.transformer.layers = nn.ModuleList(layers)  # whose copies of the first would start with its weights
         self.embed = nn.Sequential(
             nn.Flatten(),
             nn.Linear(n_rois * width, bottleneck),

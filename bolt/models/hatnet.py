@@ -78,6 +78,9 @@ class HATNet(SeriesModel):
         for layer in self.modules():
             if isinstance(layer, nn.Conv1d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+            elif isinstance(layer, nn.MultiheadAttention):
+                for weight in layer.in_proj_weight.chunk(3):  # three layers in the published code
+                    nn.init.xavier_uniform_(weight)
             elif isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
                 if layer.bias is not None:

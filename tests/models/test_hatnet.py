@@ -36,6 +36,11 @@ def test_the_transformer_part_has_the_size_of_the_published_one(hidden, n_heads,
     assert size(part) + size(torch.nn.Linear(hidden, 4)) == parameters
 
 
+def test_query_key_and_value_are_initialised_as_layers_of_their_own():
+    weight = HATNet(5, 2, hidden=16, n_heads=2, channels=8).bags.word_attention.in_proj_weight
+    assert weight.abs().max() > (6 / (16 + 3 * 16)) ** 0.5  # the bound for one layer of all three
+
+
 @pytest.mark.parametrize("global_words", [False, True])
 def test_equals_its_equations(global_words):
     part, words = holistic(global_words=global_words), torch.randn(1, 3, 4, 6)

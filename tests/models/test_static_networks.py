@@ -38,6 +38,11 @@ def test_the_centres_are_orthonormal_and_stay():
     assert as_configured("bnt", 8, 2).centres.shape == (8, 8)  # no more centres than ROIs
 
 
+def test_layers_start_with_weights_of_their_own():
+    first, second = as_configured("bnt", 8, 2).transformer.layers
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+
+
 def test_rois_are_assigned_by_their_squared_projections():
     model = as_configured("bnt", 8, 2, clusters=3)
     embedded = torch.randn(2, 8, 8)

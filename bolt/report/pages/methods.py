@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -114,9 +115,9 @@ def _found(study: Study, model: Model) -> list[dict[str, Any]]:
 
 def _alike(study: Study) -> list[str]:
     """Return in which covariates the classes were balanced, of the first run for which that was possible."""
-    for file in (run.folder / "balanced.tsv" for run in study.runs):
-        table = read_table(file, text=("covariates",)) if file.is_file() else pd.DataFrame({"covariates": [], "value": []})
-        names = [names for names in table.dropna(subset=["value"])["covariates"].dropna() if names]
+    for file in filter(Path.is_file, (run.folder / "balanced.tsv" for run in study.runs)):
+        table = read_table(file, text=("covariates",)).dropna(subset=["value"])  # without them, it was refused
+        names = [names for names in table["covariates"].dropna() if names]
         if names:
             return str(names[0]).split(", ")
     return []
