@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.config import Dataset, Folds
-from bolt.folds.audit import DUPLICATES_HINT, HINT, find_leaks, join_copies, refuse_copies
+from bolt.folds.audit import DUPLICATES_HINT, HINT, RENAME_HINT, find_leaks, join_copies, refuse_copies
 from bolt.folds.units import people
 from bolt.io.errors import DataError, LeakError, shorten_list
 from bolt.io.files import columns
@@ -235,7 +235,8 @@ def audit_folds(
     kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
-        hint = DUPLICATES_HINT if leaks[0].kind in (contents or {}) else HINT
+        respelled = "' and '" in leaks[0].name
+        hint = DUPLICATES_HINT if leaks[0].kind in (contents or {}) else RENAME_HINT if respelled else HINT
         raise LeakError(str(leaks[0]), hint=hint)
     place = pd.Index(scans["scan_id"]).get_indexer(folds["scan_id"])
     role, (label, classes) = folds["role"].to_numpy(), pd.factorize(scans["label"])

@@ -160,6 +160,17 @@ def test_audit_finds_every_kind_of_leak():
             audit_folds(folds, scans)
 
 
+def test_families_may_be_numbered_like_people_but_people_must_not_share_a_number():
+    """Families 11 to 20 of two people each; people 021 to 040 have none."""
+    scans = make_scans(40)
+    numbers = scans.subject.str[-3:].astype(int)
+    make_folds(scans.assign(group=scans.group.where(numbers > 20, (11 + numbers // 2).astype(str))), Folds(outer=4))
+    names = (numbers // 2).astype(str).where(numbers % 2 == 0, scans.subject.str[-3:])
+    with pytest.raises(LeakError, match="subject '.*' and '.*' is in") as caught:
+        make_folds(scans.assign(subject=names, group=names), Folds(outer=4))
+    assert "Rename" in caught.value.hint
+
+
 def test_audit_refuses_what_cannot_be_learned_from():
     scans = make_scans(40)
     good = make_folds(scans, Folds(outer=4))
