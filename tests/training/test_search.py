@@ -327,7 +327,7 @@ MODEL = Model(name="svm", model="svm", title="SVM", hyper={"C": 1.0})
 def study(folder: Path, losses: list[float | None], values: tuple[float, ...] = (1.0, 0.1, 10.0)) -> Path:
     """A search as it is left: losses of candidates; None: pruned."""
     table = pd.DataFrame({"trial": range(1, len(losses) + 1), "validation_loss": losses, "hyper.C": values})
-    table["training.epochs"] = 7
+    table["training.epochs"], table["training.clip_gradient"] = 7, [1.0, None, None]
     table = table.assign(state=["pruned" if v is None else "complete" for v in losses], reason=None)
     table["validation_accuracy"] = 0.5
     write_table(table, folder / "trials.tsv", dict.fromkeys(table.columns, "Made up"))
@@ -343,6 +343,7 @@ def test_the_choice_is_near_the_best_of_every_study(tmp_path: Path) -> None:
     chosen = load_model(str(tmp_path / "svm.yaml"))
     assert chosen.hyper["C"] == 10.0 and chosen.by_fold == {} and chosen.title == "SVM"
     text = (tmp_path / "svm.yaml").read_text()
+    assert "clip_gradient: null\n" in text  # which was chosen, too
     assert "epochs: 7\n" in text  # a whole number, although the others are not
     assert "#   one, x: 4.0 %" in text and "#   two, y: 4.0 %" in text and "Candidate 3 of 3" in text
     table = read_table(tmp_path / "svm_trials.tsv", text=("study",))

@@ -15,12 +15,11 @@ import pandas as pd
 
 from bolt.config import Dataset, Model
 from bolt.config.layout import ModelRun
-from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
 from bolt.folds.units import permutations
 from bolt.io.errors import DataError
 from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
-from bolt.series.cache import ARRAY_COLUMNS, FILES, SeriesCache
+from bolt.series.cache import FILES, INDEX_COLUMNS, SeriesCache
 from bolt.training.trainers import train_fold
 
 CACHE = "cache"
@@ -62,7 +61,7 @@ def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Pa
     index["label"] = permuted_labels(index.assign(role=index["scan_id"].map(roles)), seed)
     for name in ("series.npy", "rois.tsv"):
         link_or_copy(cache / name, out / name)
-    write_table(index, out / "index.tsv", {**COLUMNS, **ARRAY_COLUMNS})
+    write_table(index, out / "index.tsv", INDEX_COLUMNS)
     manifest = read_json(cache / "manifest.json")
     manifest["sha256"] = {name: sha256(out / name) for name in FILES}
     write_json(manifest, out / "manifest.json")
