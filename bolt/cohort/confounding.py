@@ -86,7 +86,8 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
         if not table.loc[i, "words"]:
             row = table.loc[i]
             small = abs(row.effect) < row.small and -row.medium < row.low and row.high < row.medium
-            table.loc[i, "verdict"] = DIFFERS if row.p_holm < LEVEL else SIMILAR if small else MAY_DIFFER
+            similar = small and row.p_holm >= LEVEL  # not if p is missing
+            table.loc[i, "verdict"] = DIFFERS if row.p_holm < LEVEL else SIMILAR if similar else MAY_DIFFER
             known = participants.dropna(subset=[column])
             table.loc[i, "groups"] = _groups(column, known, classes)
             table.loc[i, "words"] = _words(name, column, known, classes, table.loc[i])
@@ -169,11 +170,13 @@ def _nothing_to_compare(name: str, known: pd.DataFrame, column: str, classes: Se
         return f"{name} is unknown, so it cannot be compared."
     if known[column].nunique() == 1:
         return f"{name} is the same for all participants: {known[column].iloc[0]}."
+    if known["label"].nunique() < 2:
+        return f"{name} is known for one {'label' if classes is None else 'class'} only: {known['label'].iloc[0]}."
+    if known["subject"].nunique() < 3:
+        return f"{name} is known for two participants only."
     if classes is None:
         return ""
     people = known.groupby("label")["subject"].agg(frozenset)
-    if len(people) < 2:
-        return f"{name} is known for one class only: {known['label'].iloc[0]}."
     if people.nunique() == 1 and known.groupby("subject")[column].nunique().eq(1).all():
         return f"{name} is the same in all classes, because these are the same participants."
     return ""

@@ -104,6 +104,11 @@ def test_unknown_measures_are_reported():
     one_class = cohort(40)
     one_class.loc[one_class["label"] == "patient", "age"] = np.nan
     assert "known for one class only: control" in by_measure(one_class).loc["Age", "words"]
+    numbers = cohort(40).assign(label=np.repeat([20.0, 30.0], 20))
+    numbers.loc[20:, "site"], numbers.loc[2:, "age"] = None, np.nan
+    words = by_measure(numbers.assign(mean_fd=numbers["mean_fd"].where(numbers.index % 20 == 0)), None)["words"]
+    assert words["Site"] == "Site is known for one label only: 20.0." and "one label only" in words["Age"]
+    assert words["Head motion"] == "Head motion is known for two participants only."
 
 
 def test_three_classes_and_numbers():
