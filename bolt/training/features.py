@@ -29,6 +29,7 @@ from bolt.cohort.covariates import Covariates
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import SiteEffects
 from bolt.config import Dataset, Model
+from bolt.folds.splits import ROLES
 from bolt.folds.units import permutations
 from bolt.io.errors import BoltError, ConfigError, DataError, shorten_list
 from bolt.io.files import atomic, read_json, read_table, write_json
@@ -176,9 +177,14 @@ class Inputs:
 
 
 def read_inputs(
-    series: SeriesCache, folds: Path, model: Model, dataset: Dataset, trainings: Sequence[Training]
+    series: SeriesCache,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    trainings: Sequence[Training],
+    roles: Sequence[str] = ROLES,
 ) -> Inputs:
-    """Read or compute what a model reads of the scans of some folds.
+    """Read or compute what a model reads of the scans of some folds that have one of `roles` there.
 
     Raises
     ------
@@ -191,8 +197,8 @@ def read_inputs(
     table = read_table(folds, text=("scan_id", "subject"))
     if kind == "probabilities":
         return Inputs(probabilities_of(Path(str(model.file)), dataset.classes or [], table))
-    of_folds = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
-    rows = np.flatnonzero(series.index["scan_id"].isin(of_folds))
+    used = table["fold"].isin([training.fold for training in trainings]) & table["role"].isin(roles)
+    rows = np.flatnonzero(series.index["scan_id"].isin(table["scan_id"][used]))
     if kind == "features":
         scans = series.index.iloc[rows]
         vectors = vectors_of(Path(str(model.file)), scans).set_axis(rows)

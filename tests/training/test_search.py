@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pandas as pd
 import pytest
@@ -22,6 +23,7 @@ from bolt.config.layout import Layout
 from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_json, write_table
+from bolt.series.cache import SeriesCache
 from bolt.training.choice import write_shared
 from bolt.training.search import Objective, search_fold
 from bolt.training.space import (
@@ -265,6 +267,20 @@ def test_a_model_without_epochs_is_searched_alike(toy, tmp_path):
     assert table["hyper.C"][0] == 1 and set(table["hyper.kernel"]) <= {"linear", "rbf"}
     assert best["validation_loss"] == pytest.approx(table["validation_loss"].min())
     assert best["settings"]["training"] == {}
+
+
+def test_a_model_of_a_file_is_searched_on_its_vectors(toy, tmp_path):
+    """Which need not have test scans; the label is in the vectors of the first file only."""
+    index = SeriesCache(toy[0]).index[:10]
+    space = Space(name="x", hyper={"features": {"penalty": {"low": 0.1, "high": 10.0}}})
+    losses = []
+    for name, shift in (("a", 5), ("b", 0)):
+        vectors = np.random.default_rng(0).normal(size=(10, 3)) + shift * (index[["label"]] == "yes").to_numpy()
+        table = pd.DataFrame(vectors, columns=["x", "y", "z"]).assign(scan_id=index["scan_id"])
+        table.to_csv(tmp_path / f"{name}.tsv", sep="\t", index=False)
+        model = Model(name="own", model="features", file=tmp_path / f"{name}.tsv")
+        losses.append(search(toy, tmp_path / name, n_trials=2, model=model, space=space)["validation_loss"])
+    assert losses[0] < 0.5 * losses[1]
 
 
 # ---- at the start of the workflow ------------------------------------------------------------------------------------
