@@ -32,8 +32,8 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
     Parameters
     ----------
     scans : DataFrame
-        scan_id, subject, group, site, label (for numbers, their `quarters`); scans with an `exclude_reason` are
-        ignored.
+        scan_id, subject, group, site, label; scans with an `exclude_reason` are ignored. `strata` of numbers are
+        categorical: unlike a class, a quarter may be rare, or missing in training.
     settings : Folds
         `scheme`, `group`, `duplicates`, `outer` folds, `validation` (share of all subjects), `seed`.
     contents : mapping, optional
@@ -58,8 +58,8 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
         refuse_copies(scans, contents or {})
     if settings.duplicates == "group":
         scans = join_copies(scans, contents or {})
-    by_site = settings.scheme == "leave-site-out"
-    scans = _checked(scans, 2 if by_site else settings.outer)
+    by_site, numbers = settings.scheme == "leave-site-out", scans["label"].dtype == "category"
+    scans = _checked(scans, 1 if numbers else 2 if by_site else settings.outer)
     unit, parts = ("site", _site_parts(scans, settings)) if by_site else ("group", _group_parts(scans, settings))
     folds = []
     for fold, (test, validation) in enumerate(parts):
@@ -67,7 +67,7 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
         role = np.select(chosen, ["test", "validation"], default="train")
         folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
     table = pd.concat(folds, ignore_index=True)
-    audit_folds(table, scans, contents, by_site=by_site)
+    audit_folds(table, scans.assign(label="") if numbers else scans, contents, by_site=by_site)
     return table
 
 
@@ -195,7 +195,7 @@ def _site_parts(scans: pd.DataFrame, settings: Folds) -> Iterator[tuple[set[str]
 
 def strata(scans: pd.DataFrame, dataset: Dataset) -> pd.DataFrame:
     """Return scans as their folds are stratified: by class, or by quarter of a label that is a number."""
-    return scans if dataset.classes else scans.assign(label=quarters(scans["label"]))
+    return scans if dataset.classes else scans.assign(label=quarters(scans["label"]).astype("category"))
 
 
 def quarters(labels: pd.Series) -> pd.Series:

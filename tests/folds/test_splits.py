@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from bolt.config import Folds
+from bolt.config import Dataset, Folds
 from bolt.folds import splits
 from bolt.folds.splits import ROLES, audit_folds, make_folds, make_inner_folds, quarters
 from bolt.folds.units import label_units, people, permutations
@@ -238,6 +238,22 @@ def test_numbers_are_stratified_by_quarter():
     folds = make_folds(scans, Folds(outer=5))
     tested = folds[folds.role == "test"].merge(scans, on="scan_id")
     assert (tested.groupby(["fold", "label"]).size() == 4).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "asked"),
+    [
+        (np.repeat([20.0, 70.0], [60, 20]) + np.arange(80) / 9, Folds(scheme="leave-site-out", outer=4)),
+        (np.repeat([0.0, 3.0, 9.0], [75, 3, 2]), Folds(outer=10)),
+    ],
+)
+def test_a_quarter_of_numbers_may_be_rare_or_at_one_site(values, asked):
+    """Which for classes would be refused."""
+    scans = make_scans(80).assign(site=np.repeat(list("abcd"), 20), label=values)
+    numbers = splits.strata(scans, Dataset(name="x", source="series", path="x", label="age"))
+    assert set(make_folds(numbers, asked)["fold"]) == set(range(asked.outer))
+    with pytest.raises(DataError, match="fewer than the 10 folds|no training scan of class"):
+        make_folds(numbers.astype({"label": str}), asked)
 
 
 def test_a_label_at_a_quantile_belongs_to_the_lower_quarter():
