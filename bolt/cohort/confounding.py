@@ -9,7 +9,7 @@ raise false alarms, and miss differences within persons. Three cases:
 
 - Every family has one label: one value per family, and the usual tests of ranks and counts.
 - Families have several labels, or the label is a number: labels are permuted between families with equally many rows,
-  and within families (whole-block and within-block exchangeability, Winkler et al. 2015, NeuroImage 123:253).
+  and within families (`bolt.cohort.units.exchange`).
 - The same persons have all labels, as in task data: paired tests, on one value per family and label.
 
 Intervals of effect sizes come from a bootstrap over families: percentiles, shifted by its estimate of the bias.
@@ -25,6 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from bolt.cohort.units import exchange
 from bolt.io.files import columns
 
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
@@ -392,23 +393,10 @@ def _permuted_p(label: Array, values: Array, family: NDArray[np.int_], random: n
     observed = np.sum((left.T @ right) ** 2)
     n_stronger = 0
     for start in range(0, N_PERMUTATIONS, BATCH):
-        rows = _exchange(family, min(BATCH, N_PERMUTATIONS - start), random)
+        rows = exchange(family, min(BATCH, N_PERMUTATIONS - start), random)
         permuted = np.sum((left[rows].transpose(0, 2, 1) @ right) ** 2, axis=(1, 2))
         n_stronger += int((permuted >= observed * (1 - 1e-9) - 1e-12).sum())
     return (1 + n_stronger) / (1 + N_PERMUTATIONS)
-
-
-def _exchange(family: NDArray[np.int_], n: int, random: np.random.Generator) -> NDArray[np.int_]:
-    """Exchange families with equally many rows, and the rows within each; returns (n, rows) positions."""
-    _, code, size = np.unique(family, return_inverse=True, return_counts=True)
-    order = np.argsort(code, kind="stable")
-    result = np.empty((n, len(family)), int)
-    for rows_each in np.unique(size):
-        blocks = order[size[code[order]] == rows_each].reshape(-1, rows_each)
-        moved = blocks[random.random((n, len(blocks))).argsort(axis=1)]
-        within = random.random(moved.shape).argsort(axis=2)
-        result[:, blocks] = np.take_along_axis(moved, within, axis=2)
-    return result
 
 
 def _ranks(x: Array) -> Array:

@@ -188,8 +188,8 @@ def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: flo
     share = 1.0  # of the frequencies
     if filtered:
         share = min(1, 2 * tr * (denoise.low_pass or np.inf)) - 2 * tr * (denoise.high_pass or 0)
-    constant = 0 if denoise.high_pass else 1 + denoise.detrend  # mean and trend, which a high-pass filter removes anyway
-    free = n_kept * share - n_regressors - constant
+    fitted = 0 if denoise.high_pass else 1 + denoise.detrend  # mean and trend; a high-pass filter removes both anyway
+    free = n_kept * share - n_regressors - fitted
     if n_regressors and free < MIN_FREE:
         what = f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes"
         what += f", which leaves {max(0, int(free))} degrees of freedom, fewer than {MIN_FREE}"

@@ -36,7 +36,9 @@ def train(folder, model, out="pool", fold=0, seed=0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make_cache(tmp_path_factory.mktemp("ensembles"), site=lambda scans: scans["site"].map({"x": "01", "y": "02"}))
+    return make_cache(
+        tmp_path_factory.mktemp("ensembles"), site=lambda scans: scans["site"].map({"x": "01", "y": "02"})
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
 """A model trained on permuted labels, whose explanation should differ from that of the real model.
 
-Labels are permuted between families, or else between the largest units (subjects, scans) that have one label each,
-separately among training and validation scans. The model is trained on a cache without the true labels of these scans;
-an interrupted training resumes.
+Labels are permuted between families or subjects (`bolt.cohort.units`), separately among training and validation scans.
+The model is trained on a cache without the true labels of these scans; an interrupted training resumes.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bolt.cohort.units import permutations
 from bolt.config import Dataset, Model
 from bolt.config.layout import ModelRun
 from bolt.evaluate.metrics import fold_predictions
-from bolt.folds.units import permutations
 from bolt.io.errors import DataError
 from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
 from bolt.series.cache import FILES, INDEX_COLUMNS, SeriesCache
@@ -38,8 +37,8 @@ def permuted_labels(scans: pd.DataFrame, seed: int) -> pd.Series:
     Returns
     -------
     Series
-        Labels in the order of `scans`; test scans keep theirs, which training does not read. All scans of a unit get
-        the same label, and the number of units with each label stays the same in training and in validation.
+        Labels in the order of `scans`; test scans keep theirs, which training does not read. Scans of a unit that had
+        one label get one, and the number of units with each label stays the same in training and in validation.
     """
     labels = scans["label"].copy()
     for part, role in enumerate(LEARNED):
