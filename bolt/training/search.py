@@ -112,7 +112,7 @@ class Objective:
         for i in self.table.index:
             digest.update(np.ascontiguousarray(self.series.series(int(i))).tobytes())
         if self.at_once and self._features is not None:  # of a file, perhaps
-            digest.update(np.ascontiguousarray(self._features))
+            digest.update(np.ascontiguousarray(self._features).tobytes())
         return digest.hexdigest()
 
     def evaluate(self, model: Model, scratch: Path, watch: Watch) -> tuple[float, float]:
