@@ -9,7 +9,7 @@ raise false alarms, and miss differences within persons. Three cases:
 
 - Every family has one label: one value per family, and the usual tests of ranks and counts.
 - Families have several labels, or the label is a number: labels are permuted between families with equally many rows,
-  and within families (whole-block and within-block exchangeability, Winkler et al. 2015, NeuroImage 123:253).
+  and within families (`bolt.cohort.units.exchange`).
 - The same persons have all labels, as in task data: paired tests, on one value per family and label.
 
 Intervals of effect sizes come from a bootstrap over families: percentiles, shifted by its estimate of the bias.
@@ -25,6 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from bolt.cohort.units import exchange
 from bolt.io.files import columns
 
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
@@ -86,7 +87,8 @@ def compare(scans: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
         if not table.loc[i, "words"]:
             row = table.loc[i]
             small = abs(row.effect) < row.small and -row.medium < row.low and row.high < row.medium
-            table.loc[i, "verdict"] = DIFFERS if row.p_holm < LEVEL else SIMILAR if small else MAY_DIFFER
+            similar = small and row.p_holm >= LEVEL  # not if p is missing
+            table.loc[i, "verdict"] = DIFFERS if row.p_holm < LEVEL else SIMILAR if similar else MAY_DIFFER
             known = participants.dropna(subset=[column])
             table.loc[i, "groups"] = _groups(column, known, classes)
             table.loc[i, "words"] = _words(name, column, known, classes, table.loc[i])
@@ -169,11 +171,13 @@ def _nothing_to_compare(name: str, known: pd.DataFrame, column: str, classes: Se
         return f"{name} is unknown, so it cannot be compared."
     if known[column].nunique() == 1:
         return f"{name} is the same for all participants: {known[column].iloc[0]}."
+    if known["label"].nunique() < 2:
+        return f"{name} is known for one {'label' if classes is None else 'class'} only: {known['label'].iloc[0]}."
+    if known["subject"].nunique() < 3:
+        return f"{name} is known for two participants only."
     if classes is None:
         return ""
     people = known.groupby("label")["subject"].agg(frozenset)
-    if len(people) < 2:
-        return f"{name} is known for one class only: {known['label'].iloc[0]}."
     if people.nunique() == 1 and known.groupby("subject")[column].nunique().eq(1).all():
         return f"{name} is the same in all classes, because these are the same participants."
     return ""
@@ -389,23 +393,10 @@ def _permuted_p(label: Array, values: Array, family: NDArray[np.int_], random: n
     observed = np.sum((left.T @ right) ** 2)
     n_stronger = 0
     for start in range(0, N_PERMUTATIONS, BATCH):
-        rows = _exchange(family, min(BATCH, N_PERMUTATIONS - start), random)
+        rows = exchange(family, min(BATCH, N_PERMUTATIONS - start), random)
         permuted = np.sum((left[rows].transpose(0, 2, 1) @ right) ** 2, axis=(1, 2))
         n_stronger += int((permuted >= observed * (1 - 1e-9) - 1e-12).sum())
     return (1 + n_stronger) / (1 + N_PERMUTATIONS)
-
-
-def _exchange(family: NDArray[np.int_], n: int, random: np.random.Generator) -> NDArray[np.int_]:
-    """Exchange families with equally many rows, and the rows within each; returns (n, rows) positions."""
-    _, code, size = np.unique(family, return_inverse=True, return_counts=True)
-    order = np.argsort(code, kind="stable")
-    result = np.empty((n, len(family)), int)
-    for rows_each in np.unique(size):
-        blocks = order[size[code[order]] == rows_each].reshape(-1, rows_each)
-        moved = blocks[random.random((n, len(blocks))).argsort(axis=1)]
-        within = random.random(moved.shape).argsort(axis=2)
-        result[:, blocks] = np.take_along_axis(moved, within, axis=2)
-    return result
 
 
 def _ranks(x: Array) -> Array:

@@ -1,7 +1,7 @@
 """Does a model predict at all? Its AUC (for numbers its correlation), mean over folds, against permuted labels.
 
-Labels of the test scans are permuted within folds, between the largest units that have one label each, while the
-predictions stay as they are. This is exact for one fold, but not for the mean over several: their training sets
+Labels of the test scans are permuted within folds, between people (`bolt.cohort.units`), while the predictions stay
+as they are. This is exact for one fold, but not for the mean over several: their training sets
 overlap, so that what chance gives to one fold it gives to others, too. The spread of the permutations is therefore
 widened by Nadeau and Bengio's factor, sqrt(1 + k n_test / n_train) for k folds (2003, doi:10.1023/A:1024068626366). On
 labels without any relation to the data, the share of models that pass is then at most the nominal one
@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from bolt.cohort.units import exchange_labels, label_units
 from bolt.evaluate.scores import class_arrays, mean_of_finite, number_arrays
-from bolt.folds.units import label_units
 from bolt.io.errors import DataError
 
 LEVEL = 0.025
@@ -69,15 +69,13 @@ def compare_with_chance(
                 hint="Give the test rows of all seeds of each fold",
             )
         arrays = [number_arrays(part) if classes is None else class_arrays(part, classes) for part in seeds]
-        unit, first, member = np.unique(label_units(seeds[0]), return_index=True, return_inverse=True)
         code = arrays[0][0]
-        permuted = random.permuted(np.tile(code[first], (draws, 1)), axis=1)[:, member]
-        labels = np.concatenate([code[None], permuted])
+        labels = np.concatenate([code[None], code[exchange_labels(seeds[0], draws, random)]])
         mean = np.mean([_values(given[-1], labels) for given in arrays], axis=0)
         if np.isfinite(mean[0]):
             observed.append(mean[0])
             null.append(mean[1:])
-            n_units += len(unit)
+            n_units += label_units(seeds[0]).nunique()
     k = len(observed)
     about: dict[str, Any] = {"metric": "r" if classes is None else "auc", "n_folds": k, "n_units": n_units}
     if not k:

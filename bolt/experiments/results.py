@@ -47,7 +47,7 @@ def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFram
     table[numbers] = table[numbers].astype(float)
     table["difference"] = table["mean"] - table["paper_mean"]
     inside = table["paper_mean"].between(table["low"], table["high"]).map({True: "true", False: "false"})
-    table["paper_inside"] = inside.where(table["difference"].notna(), None)
+    table["paper_inside"] = inside.where(table["difference"].notna() & table["low"].notna(), None)
     return table
 
 

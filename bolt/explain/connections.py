@@ -6,8 +6,9 @@ al. 2014, doi:10.1016/j.neuroimage.2013.10.067). It needs predictions alone, so 
 models and ensembles of both.
 
 The output is the log odds of a class, or a predicted number. Within each fold it is z-scored and connections are
-centred, because models of different folds have scales of their own; then scans of all folds are joined. Where a person
-or family has one label, and where labels are numbers, its scans are averaged first.
+centred, because models of different folds have scales of their own; then scans of all folds are joined. Scans of a
+family (or person) with one label are averaged first, those of a person with several by label; all, if labels are
+numbers.
 
 Predictions follow all that a model reads, also what it learned from noise. So a connection is significant only if it
 goes with the true label, too, in the same direction: both are tested, and the larger p-value holds (intersection-union
@@ -29,11 +30,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.spatial.distance import squareform
 
+from bolt.cohort.units import label_units, people
 from bolt.evaluate.metrics import fold_predictions
 from bolt.evaluate.scores import number_arrays
 from bolt.explain.regions import select
 from bolt.explain.trust.stability import map_pairs, write_agreement
-from bolt.folds.units import label_units, people
 from bolt.io.files import atomic, columns, write_table
 from bolt.series.cache import SeriesCache, connectivity, n_pairs
 
@@ -54,7 +55,7 @@ REGION_COLUMNS = columns("explain", "connection_regions")
 
 
 def usable_folds(run: Path, folds: Sequence[int]) -> list[int]:
-    """Return the folds that have tested at least two people (or scans), so that something can be correlated."""
+    """Return the folds that have tested at least two people, so that something can be correlated."""
     return [fold for fold in folds if label_units(_tests(run, fold)).nunique() > 1]
 
 
@@ -245,16 +246,16 @@ def _outputs(
 def sample(
     cache: SeriesCache, tests: Mapping[int, pd.DataFrame], classes: Sequence[str] | None, shown: Sequence[str]
 ) -> tuple[NDArray[np.integer], NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
-    """Return fold, outputs and truths (n, outputs), and connections (n, pairs) of tested people (or scans) and folds.
+    """Return fold, outputs and truths (n, outputs), and connections (n, pairs) of tested people and folds.
 
     Outputs and truths are z-scored within folds, connections centred. `tests` are test rows of each fold's predictions,
     `shown` the classes that have an output.
     """
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
-    units = {  # over which shuffles are fair
-        fold: pd.factorize(people(table) if classes is None else label_units(table), sort=True)[0]
-        for fold, table in tests.items()
-    }
+    units = {}
+    for fold, table in tests.items():  # over these, shuffles are fair
+        unit = people(table) if classes is None else label_units(table) + "\0" + table["label"]
+        units[fold] = pd.factorize(unit, sort=True)[0]
     ends = np.cumsum([unit.max() + 1 for unit in units.values()])
     values = np.zeros((ends[-1], n_pairs(cache.n_rois)), np.float32)  # once: of 40,000 people and 400 ROIs it has 13 GB
     parts = []

@@ -20,6 +20,7 @@ from bolt.io.errors import LeakError, shorten_list
 
 log = logging.getLogger("bolt")
 HINT = "Split by group, assign copies of a scan to one subject, and make the folds again"
+RENAME_HINT = "Rename subjects whose names differ only by a prefix or leading zeros, and make the folds again"
 DUPLICATES_HINT = (
     "Set 'folds: duplicates' to exclude (keep one copy) or group (never split them), "
     "or assign the copies of a scan to one subject"
@@ -92,8 +93,10 @@ def find_leaks(
         if not known.any():
             continue
         same, names = pd.factorize(values, sort=True)
-        if not by_content and kind != "scan_id":
-            same = pd.factorize(np.array([same_name(name) for name in names], object), sort=True)[0][same]
+        if not by_content and kind != "scan_id":  # a family's name is its own: family 42 is not that of sub-042
+            families = set(scans["group"][scans["group"] != scans["subject"]]) if kind == "group" else ()
+            spelled = [f"family {name}" if name in families else same_name(name) for name in names]
+            same = pd.factorize(np.array(spelled, object), sort=True)[0][same]
         if by_content:  # a scan that overlaps with itself is reported as scan_id
             pairs = pd.DataFrame({"same": same, "scan": used["scan_id"].to_numpy()})[known].drop_duplicates()
             known = known & (np.bincount(pairs["same"], minlength=len(names))[same] > 1)

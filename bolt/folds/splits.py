@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.cohort.units import people
 from bolt.config import Dataset, Folds
-from bolt.folds.audit import DUPLICATES_HINT, HINT, find_leaks, join_copies, refuse_copies
-from bolt.folds.units import people
+from bolt.folds.audit import DUPLICATES_HINT, HINT, RENAME_HINT, find_leaks, join_copies, refuse_copies
 from bolt.io.errors import DataError, LeakError, shorten_list
 from bolt.io.files import columns
 
@@ -32,8 +32,8 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
     Parameters
     ----------
     scans : DataFrame
-        scan_id, subject, group, site, label (for numbers, their `quarters`); scans with an `exclude_reason` are
-        ignored.
+        scan_id, subject, group, site, label; scans with an `exclude_reason` are ignored. `strata` of numbers are
+        categorical: unlike a class, a quarter may be rare, or missing in training.
     settings : Folds
         `scheme`, `group`, `duplicates`, `outer` folds, `validation` (share of all subjects), `seed`.
     contents : mapping, optional
@@ -58,8 +58,8 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
         refuse_copies(scans, contents or {})
     if settings.duplicates == "group":
         scans = join_copies(scans, contents or {})
-    by_site = settings.scheme == "leave-site-out"
-    scans = _checked(scans, 2 if by_site else settings.outer)
+    by_site, numbers = settings.scheme == "leave-site-out", scans["label"].dtype == "category"
+    scans = _checked(scans, 1 if numbers else 2 if by_site else settings.outer)
     unit, parts = ("site", _site_parts(scans, settings)) if by_site else ("group", _group_parts(scans, settings))
     folds = []
     for fold, (test, validation) in enumerate(parts):
@@ -67,7 +67,7 @@ def make_folds(scans: pd.DataFrame, settings: Folds, contents: Mapping[str, pd.S
         role = np.select(chosen, ["test", "validation"], default="train")
         folds.append(scans[["scan_id", "subject", "group"]].assign(fold=fold, role=role))
     table = pd.concat(folds, ignore_index=True)
-    audit_folds(table, scans, contents, by_site=by_site)
+    audit_folds(table, scans.assign(label="") if numbers else scans, contents, by_site=by_site)
     return table
 
 
@@ -195,7 +195,7 @@ def _site_parts(scans: pd.DataFrame, settings: Folds) -> Iterator[tuple[set[str]
 
 def strata(scans: pd.DataFrame, dataset: Dataset) -> pd.DataFrame:
     """Return scans as their folds are stratified: by class, or by quarter of a label that is a number."""
-    return scans if dataset.classes else scans.assign(label=quarters(scans["label"]))
+    return scans if dataset.classes else scans.assign(label=quarters(scans["label"]).astype("category"))
 
 
 def quarters(labels: pd.Series) -> pd.Series:
@@ -235,7 +235,8 @@ def audit_folds(
     kinds = ("scan_id", "subject", "group", "site") if by_site else ("scan_id", "subject", "group")
     leaks = find_leaks(folds, scans, kinds, contents)
     if leaks:
-        hint = DUPLICATES_HINT if leaks[0].kind in (contents or {}) else HINT
+        respelled = "' and '" in leaks[0].name
+        hint = DUPLICATES_HINT if leaks[0].kind in (contents or {}) else RENAME_HINT if respelled else HINT
         raise LeakError(str(leaks[0]), hint=hint)
     place = pd.Index(scans["scan_id"]).get_indexer(folds["scan_id"])
     role, (label, classes) = folds["role"].to_numpy(), pd.factorize(scans["label"])

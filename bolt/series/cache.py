@@ -22,8 +22,8 @@ from bolt.io.series_files import is_constant, kept_volumes
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
 ROI_COLUMNS, ARRAY_COLUMNS = columns("series", "rois"), columns("series", "index")
-JOINED_COLUMN = columns("series", "joined")
-"""Column of the index, if scans are joined (`bolt.series.gather`)."""
+INDEX_COLUMNS = {**COLUMNS, **ARRAY_COLUMNS, **columns("series", "joined")}
+"""Columns of the index; the last only if scans are joined (`bolt.series.gather`)."""
 LARGEST = 1 - 1e-6
 """Largest absolute correlation before Fisher's transform, which is infinite at ±1."""
 
@@ -153,8 +153,7 @@ def seal(out: Path, index: pd.DataFrame, rois: pd.DataFrame, **facts: Any) -> No
     **facts
         atlas, policy, settings, …
     """
-    columns = {**COLUMNS, **ARRAY_COLUMNS, **(JOINED_COLUMN if "joined" in index else {})}
-    write_table(index, out / "index.tsv", columns)
+    write_table(index, out / "index.tsv", INDEX_COLUMNS)
     write_table(rois[list(ROI_COLUMNS)], out / "rois.tsv", ROI_COLUMNS)
     write_json(facts | {"sha256": {name: sha256(out / name) for name in FILES}}, out / "manifest.json")
 

@@ -22,6 +22,10 @@ DERIVATIVE = "_derivative1"
 """Part of the names of columns that are differences from the previous volume."""
 
 
+MIN_FREE = 3
+"""Fewest degrees of freedom that regression must leave: of fewer, correlations of noise are mostly near 1 and -1."""
+
+
 @dataclass(frozen=True)
 class ChosenConfounds:
     """Confounds and volumes that a strategy selects for a scan of T volumes.
@@ -181,8 +185,14 @@ def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: flo
         return series if chosen.kept is None else series[chosen.kept]
     n_kept = len(series) if chosen.kept is None else len(chosen.kept)
     n_regressors = 0 if chosen.regressors is None else chosen.regressors.shape[1]
-    if n_regressors >= n_kept:
+    share = 1.0  # of the frequencies
+    if filtered:
+        share = min(1, 2 * tr * (denoise.low_pass or np.inf)) - 2 * tr * (denoise.high_pass or 0)
+    fitted = 0 if denoise.high_pass else 1 + denoise.detrend  # mean and trend; a high-pass filter removes both anyway
+    free = n_kept * share - n_regressors - fitted
+    if n_regressors and free < MIN_FREE:
         what = f"denoising '{denoise.name}' would regress {n_regressors} confounds on {n_kept} volumes"
+        what += f", which leaves {max(0, int(free))} degrees of freedom, fewer than {MIN_FREE}"
         raise DataError(what, where=image, hint="Choose a strategy with fewer confounds, or exclude the scan")
     from nilearn import signal  # half a second, which series that stay as they are need not wait for
 

@@ -158,7 +158,7 @@ def folds(
     settings = parse(Folds, keys, "folds")
     scans = _scans(len(labels), groups, sites)
     numbers = labels.dtype.kind == "f"
-    scans["label"] = quarters(pd.Series(labels)) if numbers else [str(label) for label in labels]
+    scans["label"] = quarters(pd.Series(labels)).astype("category") if numbers else [str(label) for label in labels]
     for name in scans["label"].unique():
         require_plain(name, "labels")
     table = make_folds(scans, settings)

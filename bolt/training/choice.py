@@ -116,7 +116,8 @@ def write_shared(studies: Mapping[str, Path], model: Model, out: Path) -> None:
     table["worst_excess"] = table["trial"].map(worst)
     table = table.merge(tables[first][searched], left_on="trial", right_index=True)
     write_table(table, trials_of(out), COLUMNS | {name: f"Value of {name}" for name in searched})
-    values = rounded(tables[first][searched].astype(object).loc[chosen].dropna().to_dict())  # whole numbers stay whole
+    row = tables[first][searched].astype(object).loc[chosen]  # whole numbers stay whole
+    values = rounded(row.where(row.notna(), None).to_dict())  # none is missing: n/a is a chosen null
     about = read_json(studies[first] / "best.json")
     keys = keys_with(model, "shared", settings_of(model, values))
     lines = [

@@ -201,8 +201,8 @@ def train_ensembles(
                 if error is not None:
                     raise error
                 write_json(done, note)
-            predictions = read_table(place.folder / "predictions.tsv", text=("scan_id", "subject", "group", "label"))
-            tables.append(predictions.set_index("scan_id"))
+            text = ("scan_id", "subject", "group", "site", "label")
+            tables.append(read_table(place.folder / "predictions.tsv", text=text).set_index("scan_id"))
             excluded.append(read_table(place.folder / "exclusions.tsv", text=("scan_id",)))
         common = sorted(set.intersection(*(set(table.index) for table in tables)))
         if not common:

@@ -5,7 +5,7 @@ several scans (the model, the harmonisation of sites, the encoding of covariates
 
 Cross-validation repeated on permuted labels, of models that are fitted at once: what chance gives, without theory.
 
-Each permutation exchanges the labels of the largest units with one label each among all scans, keeps them so in every
+Each permutation exchanges the labels of people (`bolt.cohort.units`) among all scans in folds, keeps them so in every
 fold, fits the model again, and scores it on the permuted labels of the test scans (Ojala and Garriga 2010, JMLR
 11:1833).
 """
@@ -28,8 +28,9 @@ from sklearn.metrics import roc_auc_score
 from bolt.cohort.covariates import Covariates
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import SiteEffects
+from bolt.cohort.units import permutations
 from bolt.config import Dataset, Model
-from bolt.folds.units import permutations
+from bolt.folds.splits import ROLES
 from bolt.io.errors import BoltError, ConfigError, DataError, shorten_list
 from bolt.io.files import atomic, read_json, read_table, write_json
 from bolt.models.parts.features import FeatureModel
@@ -176,9 +177,14 @@ class Inputs:
 
 
 def read_inputs(
-    series: SeriesCache, folds: Path, model: Model, dataset: Dataset, trainings: Sequence[Training]
+    series: SeriesCache,
+    folds: Path,
+    model: Model,
+    dataset: Dataset,
+    trainings: Sequence[Training],
+    roles: Sequence[str] = ROLES,
 ) -> Inputs:
-    """Read or compute what a model reads of the scans of some folds.
+    """Read or compute what a model reads of the scans of some folds that have one of `roles` there.
 
     Raises
     ------
@@ -191,8 +197,8 @@ def read_inputs(
     table = read_table(folds, text=("scan_id", "subject"))
     if kind == "probabilities":
         return Inputs(probabilities_of(Path(str(model.file)), dataset.classes or [], table))
-    of_folds = table.loc[table["fold"].isin([training.fold for training in trainings]), "scan_id"]
-    rows = np.flatnonzero(series.index["scan_id"].isin(of_folds))
+    used = table["fold"].isin([training.fold for training in trainings]) & table["role"].isin(roles)
+    rows = np.flatnonzero(series.index["scan_id"].isin(table["scan_id"][used]))
     if kind == "features":
         scans = series.index.iloc[rows]
         vectors = vectors_of(Path(str(model.file)), scans).set_axis(rows)
@@ -323,7 +329,8 @@ def permuted_aucs(
         Permutations.
     """
     series, (model, dataset) = SeriesCache(cache), model.on(dataset)
-    scans = series.index.sort_values("scan_id", ignore_index=True)
+    used = series.index["scan_id"].isin(read_table(folds, text=("scan_id",))["scan_id"])
+    scans = series.index[used].sort_values("scan_id", ignore_index=True)
     inputs = read_inputs(series, folds, model, dataset, trainings)
     permuted = permutations(scans, n, np.random.default_rng(trainings[0].seed))
     values = np.full((n, len(trainings)), np.nan)

@@ -27,10 +27,10 @@ from bolt.config import Dataset, Model, Space, Span
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import columns, read_json, write_json, write_table
 from bolt.jobs.code_hash import fingerprint as code_fingerprint
-from bolt.models.registry import fitted_at_once, inputs_of, shortest_of
-from bolt.series.cache import SeriesCache, connectivity_of
+from bolt.models.registry import fitted_at_once, shortest_of
+from bolt.series.cache import SeriesCache
 from bolt.training.device import device_of
-from bolt.training.features import class_target, learn
+from bolt.training.features import class_target, learn, read_inputs
 from bolt.training.outputs import Training, fold_table
 from bolt.training.prediction import Pool
 from bolt.training.runner import prepare
@@ -97,10 +97,9 @@ class Objective:
         self.at_once = fitted_at_once(model.model)
         if not self.at_once:
             self._pool = Pool(self.series, device_of(device, threads))
-        elif inputs_of(model.model) == "covariates":
-            self._features = None
         else:
-            self._features = connectivity_of(self.series, self.table.index.tolist(), fisher_z=model.fisher_z)
+            own = [Training(fold, seed, cache)]
+            self._features = read_inputs(self.series, folds, model, dataset, own, ROLES).of(fold, self.table)
 
     def fingerprint(self, model: Model, spans: Mapping[str, Span]) -> str:
         """Identify everything that trials must share to belong to one search."""
@@ -112,6 +111,8 @@ class Objective:
         digest = hashlib.sha256(json.dumps(settings).encode())
         for i in self.table.index:
             digest.update(np.ascontiguousarray(self.series.series(int(i))).tobytes())
+        if self.at_once and self._features is not None:  # of a file, perhaps
+            digest.update(np.ascontiguousarray(self._features).tobytes())
         return digest.hexdigest()
 
     def evaluate(self, model: Model, scratch: Path, watch: Watch) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from bolt.cohort.confounding import TEST_COLUMNS, _exchange, _ranks, compare, compare_families, compare_pairs, holm
+from bolt.cohort.confounding import TEST_COLUMNS, _ranks, compare, compare_families, compare_pairs, exchange, holm
 from tests.shared import shared_data
 
 CLASSES = ["control", "patient"]
@@ -104,6 +104,11 @@ def test_unknown_measures_are_reported():
     one_class = cohort(40)
     one_class.loc[one_class["label"] == "patient", "age"] = np.nan
     assert "known for one class only: control" in by_measure(one_class).loc["Age", "words"]
+    numbers = cohort(40).assign(label=np.repeat([20.0, 30.0], 20))
+    numbers.loc[20:, "site"], numbers.loc[2:, "age"] = None, np.nan
+    words = by_measure(numbers.assign(mean_fd=numbers["mean_fd"].where(numbers.index % 20 == 0)), None)["words"]
+    assert words["Site"] == "Site is known for one label only: 20.0." and "one label only" in words["Age"]
+    assert words["Head motion"] == "Head motion is known for two participants only."
 
 
 def test_three_classes_and_numbers():
@@ -206,12 +211,12 @@ def test_families_of_mixed_sexes_and_labels_are_permuted():
 
 def test_permutations_keep_families_together():
     family = np.array([0, 1, 1, 2, 3, 3, 4, 5, 5, 5])
-    for rows in _exchange(family, 50, np.random.default_rng(0)):
+    for rows in exchange(family, 50, np.random.default_rng(0)):
         assert sorted(rows) == list(range(10))
         for name, count in zip(*np.unique(family, return_counts=True), strict=True):
             assert len(set(family[rows[family == name]])) == 1  # its rows come from one family,
             assert (family == family[rows[family == name]][0]).sum() == count  # which has as many
-    assert len({tuple(rows) for rows in _exchange(family, 50, np.random.default_rng(0))}) > 20
+    assert len({tuple(rows) for rows in exchange(family, 50, np.random.default_rng(0))}) > 20
 
 
 def test_permuted_p_values_are_those_of_the_usual_test():

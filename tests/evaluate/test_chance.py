@@ -58,13 +58,18 @@ def test_one_fold_is_an_exact_permutation_test():
     assert found["p"] == pytest.approx(1 / 20, abs=0.015)
 
 
-def test_labels_are_permuted_between_people_not_scans():
-    """Eight scans each of four people, perfectly told apart, are four facts: p is that of 1 of 6 arrangements."""
+@pytest.mark.parametrize(("changed", "p"), [([], 1 / 6), ([7], 1 / 3)])
+def test_labels_are_permuted_between_people_not_scans(changed, p):
+    """Eight scans each of four people, perfectly told apart, are four facts: p is that of 1 of 6 arrangements.
+
+    If the last scan of the first has another label, the three others are still whole: 3 arrangements.
+    """
     people = np.repeat(list("abcd"), 8)
     labels = np.where(np.isin(people, ["c", "d"]), "b", "a")
-    table = table_of(labels, np.where(labels == "b", 0.9, 0.1), [f"s{i}" for i in range(32)])
+    table = table_of(labels, np.where(labels == "b", 0.9, 0.1), [f"s{i:02d}" for i in range(32)])
+    table.loc[changed, "label"] = "b"
     found = compare_with_chance(table.assign(subject=people, group=people), CLASSES, draws=1999)
-    assert found["n_units"] == 4 and found["p"] == pytest.approx(1 / 6, abs=0.04)
+    assert found["n_units"] == 4 and found["p"] == pytest.approx(p, abs=0.04)
 
 
 def test_offsets_between_folds_change_nothing():

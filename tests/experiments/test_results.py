@@ -142,6 +142,8 @@ def test_the_papers_values_stand_beside_ours(tmp_path: Path) -> None:
         assert row["paper_mean"] == value and row["difference"] == pytest.approx(row["mean"] - value)
         assert row["paper_inside"] == str(row["low"] <= value <= row["high"]).lower()
     assert pd.isna(table.loc["brier", "paper_mean"]) and pd.isna(table.loc["brier", "paper_inside"])
+    few = with_paper(summaries(own, gather(own)).assign(low=np.nan), [own], paper)
+    assert few["paper_inside"].isna().all() and few["difference"].notna().any()  # no interval, no star
     alone = with_paper(summaries(own, gather(own)), [own], None)
     assert alone["paper_mean"].isna().all() and alone["paper_inside"].isna().all()
 

@@ -117,6 +117,14 @@ def test_scans_of_a_person_with_one_label_are_averaged_first(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "connections.npy"), averaged, atol=1e-6)
 
 
+def test_one_person_with_two_labels_does_not_split_the_others(tmp_path):
+    cache = made_up(tmp_path)
+    table = read_table(tmp_path / "fold-0/predictions.tsv", text=(*TEXT, "label")).query("role == 'test'")
+    table["subject"] = table["group"] = [f"{i // 2}" for i in range(len(table))]
+    table["label"] = ["control", "patient", *["control"] * 12, *["patient"] * (len(table) - 14)]
+    assert len(sample(cache, {0: table}, CLASSES, CLASSES[1:])[0]) == len(table) // 2 + 1
+
+
 def test_constant_connections_follow_nothing(tmp_path):
     cache = made_up(tmp_path)
     for x in cache.arrays:

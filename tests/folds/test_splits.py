@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from bolt.config import Folds
+from bolt.cohort.units import label_units, people, permutations
+from bolt.config import Dataset, Folds
 from bolt.folds import splits
 from bolt.folds.splits import ROLES, audit_folds, make_folds, make_inner_folds, quarters
-from bolt.folds.units import label_units, people, permutations
 from bolt.io.errors import BoltError, DataError, LeakError
 from tests.shared import shared_data
 
@@ -160,6 +160,17 @@ def test_audit_finds_every_kind_of_leak():
             audit_folds(folds, scans)
 
 
+def test_families_may_be_numbered_like_people_but_people_must_not_share_a_number():
+    """Families 11 to 20 of two people each; people 021 to 040 have none."""
+    scans = make_scans(40)
+    numbers = scans.subject.str[-3:].astype(int)
+    make_folds(scans.assign(group=scans.group.where(numbers > 20, (11 + numbers // 2).astype(str))), Folds(outer=4))
+    names = (numbers // 2).astype(str).where(numbers % 2 == 0, scans.subject.str[-3:])
+    with pytest.raises(LeakError, match="subject '.*' and '.*' is in") as caught:
+        make_folds(scans.assign(subject=names, group=names), Folds(outer=4))
+    assert "Rename" in caught.value.hint
+
+
 def test_audit_refuses_what_cannot_be_learned_from():
     scans = make_scans(40)
     good = make_folds(scans, Folds(outer=4))
@@ -227,6 +238,22 @@ def test_numbers_are_stratified_by_quarter():
     folds = make_folds(scans, Folds(outer=5))
     tested = folds[folds.role == "test"].merge(scans, on="scan_id")
     assert (tested.groupby(["fold", "label"]).size() == 4).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "asked"),
+    [
+        (np.repeat([20.0, 70.0], [60, 20]) + np.arange(80) / 9, Folds(scheme="leave-site-out", outer=4)),
+        (np.repeat([0.0, 3.0, 9.0], [75, 3, 2]), Folds(outer=10)),
+    ],
+)
+def test_a_quarter_of_numbers_may_be_rare_or_at_one_site(values, asked):
+    """Which for classes would be refused."""
+    scans = make_scans(80).assign(site=np.repeat(list("abcd"), 20), label=values)
+    numbers = splits.strata(scans, Dataset(name="x", source="series", path="x", label="age"))
+    assert set(make_folds(numbers, asked)["fold"]) == set(range(asked.outer))
+    with pytest.raises(DataError, match="fewer than the 10 folds|no training scan of class"):
+        make_folds(numbers.astype({"label": str}), asked)
 
 
 def test_a_label_at_a_quantile_belongs_to_the_lower_quarter():
@@ -400,7 +427,7 @@ def test_leaving_sites_out_and_subjects_as_units(families):
     assert inner.groupby(["fold", "subject"])["role"].nunique().max() == 1
 
 
-# ---- labels are permuted between the largest units with one label each -----------------------------------------------
+# ---- labels are permuted between people ------------------------------------------------------------------------------
 
 
 def scans_of(width: int) -> pd.DataFrame:
@@ -410,7 +437,7 @@ def scans_of(width: int) -> pd.DataFrame:
     return table.assign(group=[f"f{k // 4:02d}" for k in i], label=np.where(i // width % 2, "patient", "control"))
 
 
-@pytest.mark.parametrize(("unit", "width"), [("group", 4), ("subject", 2), ("scan_id", 1)])
+@pytest.mark.parametrize(("unit", "width"), [("group", 4), ("subject", 2)])
 def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> None:
     scans = scans_of(width)
     assert label_units(scans).equals(scans[unit])
@@ -419,6 +446,24 @@ def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> Non
     assert (by_unit == by_unit[..., :1]).all()  # one label per unit
     assert ((drawn == "patient").sum(axis=1) == 24).all() and len(np.unique(drawn.astype(str), axis=0)) > 20
     assert permutations(scans, 0, np.random.default_rng(0)).shape == (0, 48)
+
+
+def test_labels_that_differ_within_people_stay_together() -> None:
+    """Of five people, of whom the last two have three scans; ages are all different."""
+    person = np.repeat([0, 1, 2, 3, 4], [2, 2, 2, 3, 3])
+    scans = pd.DataFrame({"scan_id": [f"s{i:02d}" for i in range(12)], "subject": [f"p{i}" for i in person]})
+    scans = scans.assign(group=None, label=np.arange(12.0))
+    drawn = permutations(scans, 60, np.random.default_rng(0)).astype(int)
+    for who, part in scans.groupby("subject"):
+        came_from = person[drawn[:, part.index]]
+        assert (came_from == came_from[:, :1]).all() and len(set(came_from[:, 0])) == (3 if who < "p3" else 2)
+    assert len(np.unique(drawn, axis=0)) > 50 and (np.sort(drawn) == np.arange(12)).all()
+    some = scans.assign(label=["a", "a", "b", "b", "a", "b", *"aaabbb"])  # the third person alone has both
+    assert label_units(some.assign(group=["f"] * 2 + ["g"] * 10)).tolist() == ["f"] * 2 + some["subject"].tolist()[2:]
+    drawn = permutations(some, 60, np.random.default_rng(0))
+    assert {tuple(sorted(row)) for row in drawn[:, 4:6]} == {("a", "b")}
+    assert {len(set(row)) for who in (0, 1, 3, 4) for row in drawn[:, person == who]} == {1}
+    assert {tuple(row) for row in drawn[:, [0, 2, 6, 9]]} > {("b", "b", "a", "a"), ("a", "a", "b", "b")}
 
 
 def test_where_the_family_is_unknown_it_is_the_subject() -> None:

@@ -121,6 +121,12 @@ def test_a_scan_that_cannot_be_cleaned_says_why(tmp_path):
     simple = choose_confounds(path, load_denoise("simple"), 30, "x")
     with pytest.raises(DataError, match="would regress 27 confounds on 27 volumes"):
         clean(np.ones((30, 2)), simple, load_denoise("simple"), 2.0, "x")
+    series = np.random.default_rng(0).normal(size=(40, 40))
+    for keys, most in (({}, 36), ({"detrend": True}, 35), ({"high_pass": 0.01, "low_pass": 0.1}, 11)):
+        denoise = Denoise(name="few", confounds=["*"], **keys)  # that band is 36 % of the frequencies at TR = 2 s
+        clean(series[:, :4], ChosenConfounds(series[:, :most]), denoise, 2.0, "x")
+        with pytest.raises(DataError, match="on 40 volumes, which leaves 2 degrees of freedom, fewer than 3"):
+            clean(series[:, :4], ChosenConfounds(series[:, : most + 1]), denoise, 2.0, "x")
     read_table(path).drop(columns="csf").to_csv(path, sep="\t", index=False, na_rep="n/a")
     with pytest.raises(DataError, match=r"does not fit this table \(.*csf"):
         choose_confounds(path, load_denoise("simple"), 30, "x")

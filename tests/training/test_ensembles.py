@@ -36,7 +36,9 @@ def train(folder, model, out="pool", fold=0, seed=0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make_cache(tmp_path_factory.mktemp("ensembles"))
+    return make_cache(
+        tmp_path_factory.mktemp("ensembles"), site=lambda scans: scans["site"].map({"x": "01", "y": "02"})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,7 @@ def test_members_are_trained_as_if_alone_and_one_named_twice_has_two_seeds(folde
     assert train_features(*files_of(folder), svm(), dataset(), [Training(0, 0, alone)]) == [None]
     first, vectors, again = (hybrid / "members" / name for name in ("0-bolt", "1-svm", "2-bolt"))
     np.testing.assert_array_equal(probabilities(alone), probabilities(vectors))
+    assert set(read_table(hybrid / "predictions.tsv", text=("site",))["site"]) == {"01", "02"}
     seeds = [read_json(member / "checkpoint.json")["seed"] for member in (first, again)]
     assert seeds[0] != seeds[1] and not np.allclose(probabilities(first), probabilities(again))
 

@@ -241,6 +241,17 @@ def test_permutations_depend_on_the_seed_alone(folder):
     assert not np.array_equal(first, aucs(1, 1))
 
 
+def test_permutations_leave_out_scans_that_are_in_no_fold(tmp_path):
+    make_cache(tmp_path)
+    table = read_table(tmp_path / "folds.tsv", text=("scan_id",))
+    table[table["scan_id"] != "s00"].to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    aucs = []
+    for label in ("A", "of nobody else"):
+        edit(tmp_path, index=lambda t, label=label: t.assign(label=t["label"].where(t["scan_id"] != "s00", label)))
+        aucs.append(permuted_aucs(*files_of(tmp_path), svm(), dataset(), [Training(0, 0, tmp_path)], 4))
+    np.testing.assert_array_equal(*aucs)
+
+
 # ---- vectors and predictions of others
 
 

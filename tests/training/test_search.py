@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pandas as pd
 import pytest
@@ -22,6 +23,7 @@ from bolt.config.layout import Layout
 from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_json, write_table
+from bolt.series.cache import SeriesCache
 from bolt.training.choice import write_shared
 from bolt.training.search import Objective, search_fold
 from bolt.training.space import (
@@ -267,6 +269,20 @@ def test_a_model_without_epochs_is_searched_alike(toy, tmp_path):
     assert best["settings"]["training"] == {}
 
 
+def test_a_model_of_a_file_is_searched_on_its_vectors(toy, tmp_path):
+    """Which need not have test scans; the label is in the vectors of the first file only."""
+    index = SeriesCache(toy[0]).index[:10]
+    space = Space(name="x", hyper={"features": {"penalty": {"low": 0.1, "high": 10.0}}})
+    losses = []
+    for name, shift in (("a", 5), ("b", 0)):
+        vectors = np.random.default_rng(0).normal(size=(10, 3)) + shift * (index[["label"]] == "yes").to_numpy()
+        table = pd.DataFrame(vectors, columns=["x", "y", "z"]).assign(scan_id=index["scan_id"])
+        table.to_csv(tmp_path / f"{name}.tsv", sep="\t", index=False)
+        model = Model(name="own", model="features", file=tmp_path / f"{name}.tsv")
+        losses.append(search(toy, tmp_path / name, n_trials=2, model=model, space=space)["validation_loss"])
+    assert losses[0] < 0.5 * losses[1]
+
+
 # ---- at the start of the workflow ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("keys", "words"),
@@ -327,7 +343,7 @@ MODEL = Model(name="svm", model="svm", title="SVM", hyper={"C": 1.0})
 def study(folder: Path, losses: list[float | None], values: tuple[float, ...] = (1.0, 0.1, 10.0)) -> Path:
     """A search as it is left: losses of candidates; None: pruned."""
     table = pd.DataFrame({"trial": range(1, len(losses) + 1), "validation_loss": losses, "hyper.C": values})
-    table["training.epochs"] = 7
+    table["training.epochs"], table["training.clip_gradient"] = 7, [1.0, None, None]
     table = table.assign(state=["pruned" if v is None else "complete" for v in losses], reason=None)
     table["validation_accuracy"] = 0.5
     write_table(table, folder / "trials.tsv", dict.fromkeys(table.columns, "Made up"))
@@ -343,6 +359,7 @@ def test_the_choice_is_near_the_best_of_every_study(tmp_path: Path) -> None:
     chosen = load_model(str(tmp_path / "svm.yaml"))
     assert chosen.hyper["C"] == 10.0 and chosen.by_fold == {} and chosen.title == "SVM"
     text = (tmp_path / "svm.yaml").read_text()
+    assert "clip_gradient: null\n" in text  # which was chosen, too
     assert "epochs: 7\n" in text  # a whole number, although the others are not
     assert "#   one, x: 4.0 %" in text and "#   two, y: 4.0 %" in text and "Candidate 3 of 3" in text
     table = read_table(tmp_path / "svm_trials.tsv", text=("study",))

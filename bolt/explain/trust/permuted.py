@@ -1,8 +1,7 @@
 """A model trained on permuted labels, whose explanation should differ from that of the real model.
 
-Labels are permuted between families, or else between the largest units (subjects, scans) that have one label each,
-separately among training and validation scans. The model is trained on a cache without the true labels of these scans;
-an interrupted training resumes.
+Labels are permuted between families or subjects (`bolt.cohort.units`), separately among training and validation scans.
+The model is trained on a cache without the true labels of these scans; an interrupted training resumes.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bolt.cohort.units import permutations
 from bolt.config import Dataset, Model
 from bolt.config.layout import ModelRun
-from bolt.datasets import COLUMNS
 from bolt.evaluate.metrics import fold_predictions
-from bolt.folds.units import permutations
 from bolt.io.errors import DataError
 from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
-from bolt.series.cache import ARRAY_COLUMNS, FILES, SeriesCache
+from bolt.series.cache import FILES, INDEX_COLUMNS, SeriesCache
 from bolt.training.trainers import train_fold
 
 CACHE = "cache"
@@ -39,8 +37,8 @@ def permuted_labels(scans: pd.DataFrame, seed: int) -> pd.Series:
     Returns
     -------
     Series
-        Labels in the order of `scans`; test scans keep theirs, which training does not read. All scans of a unit get
-        the same label, and the number of units with each label stays the same in training and in validation.
+        Labels in the order of `scans`; test scans keep theirs, which training does not read. Scans of a unit that had
+        one label get one, and the number of units with each label stays the same in training and in validation.
     """
     labels = scans["label"].copy()
     for part, role in enumerate(LEARNED):
@@ -62,7 +60,7 @@ def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Pa
     index["label"] = permuted_labels(index.assign(role=index["scan_id"].map(roles)), seed)
     for name in ("series.npy", "rois.tsv"):
         link_or_copy(cache / name, out / name)
-    write_table(index, out / "index.tsv", {**COLUMNS, **ARRAY_COLUMNS})
+    write_table(index, out / "index.tsv", INDEX_COLUMNS)
     manifest = read_json(cache / "manifest.json")
     manifest["sha256"] = {name: sha256(out / name) for name in FILES}
     write_json(manifest, out / "manifest.json")

@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from scipy.stats import pearsonr, spearmanr
 
+from bolt.cohort.units import people
+from bolt.cohort.units import permutations as permuted
 from bolt.config.layout import ModelRun
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
 from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
-from bolt.folds.units import people
-from bolt.folds.units import permutations as permuted
 from bolt.io.errors import DataError
 from bolt.io.files import columns, holds_something, write_table
 

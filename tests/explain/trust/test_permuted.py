@@ -10,10 +10,11 @@ from bolt.config import Model, Sanity, Training
 from bolt.config.layout import ModelRun
 from bolt.explain.trust.permuted import permuted_labels, train_permuted, write_permuted_cache
 from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table, write_status
+from bolt.io.files import read_json, read_table, write_status, write_table
+from bolt.series.cache import INDEX_COLUMNS, SeriesCache
 from bolt.training.loop import Fit
 from bolt.training.trainers import train_fold
-from tests.caches import dataset, pack, scan_table, split
+from tests.caches import dataset, pack, reseal, scan_table, split
 
 
 def test_labels_move_between_units_of_a_role_and_test_scans_keep_theirs():
@@ -51,6 +52,9 @@ def toy(tmp_path):
 
 def test_no_true_label_of_training_is_left_in_what_is_trained_on(toy, tmp_path):
     (run, folds), out = toy, tmp_path / "out"
+    joined = SeriesCache(run.cache).index.assign(joined="a b")  # as in datasets whose scans are joined
+    write_table(joined, run.cache / "index.tsv", INDEX_COLUMNS)
+    reseal(run.cache)
     write_permuted_cache(run.cache, folds, 1, 0, out)
     before, after = (read_table(c / "index.tsv", text=("scan_id", "label")) for c in (run.cache, out))
     assert {p.name for p in out.iterdir() if p.suffix != ".json"} == {"index.tsv", "rois.tsv", "series.npy"}
