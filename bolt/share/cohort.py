@@ -250,13 +250,13 @@ def known_scans(members: Sequence[Member], place: RunPlace | None, cache: Series
     same = name_contents(series.items())  # the first with the same content, so that of the cohort
     families: dict[str, set[str]] = {}  # of the cohort, by each of their names
     for person in people.itertuples():
-        for name in (person.subject, person.group):
-            families.setdefault(same_name(name), set()).add(person.group)
+        for name in _names(person):
+            families.setdefault(name, set()).add(person.group)
     ours = list[tuple[str | None, set[str]]]()
     for i, row in enumerate(cache.index.itertuples()):
         first = same.get(f"1{i}", "1")
         twin = first[1:] if first.startswith("0") else None
-        names = {same_name(row.subject), same_name(row.group if isinstance(row.group, str) else row.subject)}
+        names = _names(row)
         ours.append((twin, names))
         if twin is not None:  # a subject of whom one scan is recognised is, by any name
             for name in names:
@@ -275,6 +275,12 @@ def known_scans(members: Sequence[Member], place: RunPlace | None, cache: Series
             flag += "somebody else, rename it)"
         found.append(Known(untrained if untrained.any() else ~untrained, twin, flag))
     return found
+
+
+def _names(person: Any) -> set[str]:
+    """Return by what a person is known: its name, and that of its family, which may look like somebody's name."""
+    alone = not isinstance(person.group, str) or person.group == person.subject
+    return {same_name(person.subject)} | ({f"family {person.group}"} if not alone else set())
 
 
 def summarise_cohort(cache: SeriesCache, rows: Sequence[int]) -> tuple[dict[str, Any], NDArray[np.float32]]:

@@ -475,6 +475,7 @@ def test_another_scan_of_a_training_subject_is_not_new(run, files, tmp_path):
         np.save(files.parent / f"{name}.npy", rng.normal(size=(40, 6)).astype(np.float32))
     rows = [("sub-p002", "named.npy"), ("p7", "x7.npy"), ("p7", "recognised.npy"), ("q", "stranger.npy")]
     table = pd.DataFrame(rows, columns=["subject", "file"]).assign(tr=2.0, label="a", age=[20, 30, 40, 50.0])
+    table["group"] = [None, None, None, "sub-p003"]  # a family whose name looks like a person's
     table["file"] = [str(files.parent / file) for file in table["file"]]
     table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
     folds = read_table(run.parents[3] / "folds.tsv", text=("scan_id",)).query("role == 'test'").set_index("scan_id")
