@@ -73,7 +73,8 @@ def trainings(out: Path) -> Iterator[tuple[Entry, int, Path]]:
     config = load_config(out / "results/abide1/config.yaml")
     for name in EXPERIMENTS:
         for entry in entries(config, load_experiment(name)):
-            for fold in entry.folds if entry.folders else ():
+            folds = entry.folds if name == "abide_benchmark" else ABLATED
+            for fold in folds if entry.folders else ():
                 yield entry, fold, out / entry.folders[0] / f"fold-{fold}"
 
 
@@ -148,7 +149,7 @@ def shown_table(name: str = "abide_benchmark") -> list[str]:
     papers = paper_values(experiment) if name != "abide_benchmark" else None
     what = "method" if papers is None else "row"
     headings = [what, "folds", "accuracy", "AUC", f"BolT minus {what}: AUC (p)", "Brier score"]
-    headings += ["paper: accuracy", "paper: AUC"] if papers is not None else []
+    headings += ["paper, HCP-Rest: accuracy", "paper, HCP-Rest: AUC"] if papers is not None else []
     lines = [f"| {' | '.join(headings)} |", "| --- |" + " ---: |" * (len(headings) - 1)]
     for row, model in rows_of(experiment, Config(dataset="abide1")):
         of = results[results["row"] == row.row].set_index("metric").to_dict("index")

@@ -15,7 +15,7 @@ def label_units(scans: pd.DataFrame) -> pd.Series:
     family, subject = people(scans), scans["subject"]
     if _has_one_label(scans, subject).all() and not _has_one_label(scans, family).all():
         return subject
-    return family.where(_has_one_label(scans, family), subject)
+    return ("family " + family).where(_has_one_label(scans, family), subject)  # family 5 is not person 5
 
 
 def people(scans: pd.DataFrame) -> pd.Series:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from bolt.io.bids import SPACE
+
 
 def anatomical_names(prefix: str, space: str) -> dict[str, str]:
     """Return file names of the anatomical outputs, by the names of the workflow's outputs.
@@ -45,7 +47,7 @@ def pictures_of(figures: Path, start: str, suffixes: tuple[str, ...], space: str
         Skip pictures in other spaces.
     """
     # `start` is not in the pattern: one for each of thousands of scans would be compiled anew
-    rest = re.compile(rf"(?:space-([A-Za-z0-9]+)_)?desc-([A-Za-z0-9]+_({'|'.join(suffixes)}))\.[a-z]+")
+    rest = re.compile(rf"(?:space-({SPACE})_)?desc-([A-Za-z0-9]+_({'|'.join(suffixes)}))\.[a-z]+")
     pictures = {}
     for file in sorted(os.listdir(figures)) if figures.is_dir() else []:
         name = rest.fullmatch(file.removeprefix(start)) if file.startswith(start) else None

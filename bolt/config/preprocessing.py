@@ -15,7 +15,7 @@ from bolt.io.names import Name
 class Preprocess(Keys):
     """Preprocessing of raw images."""
 
-    space: Annotated[str, AfterValidator(lambda space: space.replace(":", "_"))] = Field(
+    space: Annotated[str, AfterValidator(lambda space: space.replace(":cohort-", "_cohort-"))] = Field(
         "MNI152NLin6Asym", description="TemplateFlow's name; with a cohort as MNIInfant_cohort-1 (or :cohort-1)"
     )
     resolution: float = Field(2.0, gt=0, description="voxel size of the preprocessed BOLD, mm")

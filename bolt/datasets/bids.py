@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +174,18 @@ def find_events(root: Path, scan_id: str) -> str | None:
     below = [*(entity for entity in entities if entity.startswith(("sub-", "ses-"))), "func"]
     for depth in range(len(below), -1, -1):
         folder = root.joinpath(*below[:depth])
-        tables = [(path, _numbered(path.name.removesuffix("_events.tsv"))) for path in folder.glob("*_events.tsv")]
+        changed = folder.stat().st_mtime_ns if folder.is_dir() else 0
+        tables = _tables_of_events(folder, changed)
         fitting = [(len(names), str(path)) for path, names in tables if names <= _numbered(scan_id)]
         if fitting:
             return max(fitting)[1]
     return None
+
+
+@lru_cache(maxsize=4)
+def _tables_of_events(folder: Path, changed: int) -> list[tuple[Path, set[str]]]:
+    """Return the tables of events in a folder with their entities; the top is listed once, not for every scan."""
+    return [(path, _numbered(path.name.removesuffix("_events.tsv"))) for path in folder.glob("*_events.tsv")]
 
 
 def _numbered(name: str) -> set[str]:

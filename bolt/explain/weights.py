@@ -152,7 +152,7 @@ def map_names(classes: Sequence[str], atlas: str = "", space: str = "") -> list[
     the position of the class, from 1, is appended.
     """
     plain = [re.sub(r"[^A-Za-z0-9]", "", name) for name in (atlas, *classes)]
-    entities, plain = (("space", space), ("atlas", plain[0])), plain[1:]
+    entities, plain = (("space", re.sub(r"[^A-Za-z0-9_-]", "", space)), ("atlas", plain[0])), plain[1:]
     folded = [name.casefold() for name in plain]  # some file systems ignore case
     taken = {name for name in folded if folded.count(name) == 1}
     names = []

@@ -95,7 +95,7 @@ def find_leaks(
         same, names = pd.factorize(values, sort=True)
         if not by_content and kind != "scan_id":  # a family's name is its own: family 42 is not that of sub-042
             families = set(scans["group"][scans["group"] != scans["subject"]]) if kind == "group" else ()
-            spelled = [f"family {name}" if name in families else same_name(name) for name in names]
+            spelled = [f"family {same_name(name)}" if name in families else same_name(name) for name in names]
             same = pd.factorize(np.array(spelled, object), sort=True)[0][same]
         if by_content:  # a scan that overlaps with itself is reported as scan_id
             pairs = pd.DataFrame({"same": same, "scan": used["scan_id"].to_numpy()})[known].drop_duplicates()

@@ -29,13 +29,17 @@ def entities_of(path: str | Path) -> dict[str, str]:
     return dict(re.findall(r"(?:^|_)([a-zA-Z0-9]+)-([a-zA-Z0-9+]+)(?=_|$)", stem_of(path)))
 
 
+SPACE = "[A-Za-z0-9]+(?:_cohort-[A-Za-z0-9]+)?"
+"""A space in a name, with the cohort of its template."""
+
+
 def space_of(path: str | Path) -> str | None:
     """Return the space in a name (``space-``, or ``tpl-`` at its start), or None if it has none.
 
     The cohort of a template belongs to it, as names have it: ``MNIInfant_cohort-1`` is another space than ``…-2``.
     """
-    space, name = "([A-Za-z0-9]+(?:_cohort-[A-Za-z0-9]+)?)", Path(path).name
-    found = re.search(f"(?:^|_)space-{space}", name) or re.match(f"tpl-{space}", name)
+    name = Path(path).name
+    found = re.search(f"(?:^|_)space-({SPACE})", name) or re.match(f"tpl-({SPACE})", name)
     return found[1] if found else None
 
 

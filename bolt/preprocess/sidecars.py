@@ -20,7 +20,7 @@ from bolt.io.volumes import check_image
 
 TEXTS = read_yaml(Path(__file__).with_suffix(".yaml"))
 BIDS_VERSION = "1.10.0"
-TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{folder}/tpl-{space}_res-02_T1w.nii.gz"
+TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{folder}/tpl-{space}_res-{res}_T1w.nii.gz"
 REFERENCES = {"MNI152NLin2009aSym": "https://nist.mni.mcgill.ca/icbm-152-nonlinear-atlases-2009/"}
 """Where spaces are published that TemplateFlow lacks."""
 ONLY = {
@@ -100,7 +100,10 @@ def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any)
         if suffix != "xfm":
             space = space_of(path)
             folder = (space or "").replace("_cohort-", "/cohort-")
-            published = REFERENCES.get(space, TEMPLATES.format(folder=folder, space=space)) if space else "orig"
+            res = "2" if "_cohort-" in (space or "") else "02"  # as TemplateFlow writes them
+            published = (
+                REFERENCES.get(space, TEMPLATES.format(folder=folder, space=space, res=res)) if space else "orig"
+            )
             about["SpatialReference"] = published
             if suffix == "mask":
                 about["Type"] = "Brain"

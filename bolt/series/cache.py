@@ -21,8 +21,8 @@ from bolt.io.integrity import require_present, require_unaltered
 from bolt.io.series_files import is_constant, kept_volumes
 
 FILES = ("series.npy", "index.tsv", "rois.tsv")
-ROI_COLUMNS, ARRAY_COLUMNS = columns("series", "rois"), columns("series", "index")
-INDEX_COLUMNS = {**COLUMNS, **ARRAY_COLUMNS, **columns("series", "joined")}
+ROI_COLUMNS, ARRAY_COLUMNS, JOINED_COLUMN = (columns("series", table) for table in ("rois", "index", "joined"))
+INDEX_COLUMNS = {**COLUMNS, **ARRAY_COLUMNS, **JOINED_COLUMN}
 """Columns of the index; the last only if scans are joined (`bolt.series.gather`)."""
 LARGEST = 1 - 1e-6
 """Largest absolute correlation before Fisher's transform, which is infinite at ±1."""

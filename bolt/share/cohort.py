@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,15 +85,17 @@ class RunPlace:
         """Return the cache on which the models were trained."""
         return SeriesCache(self.results / "cache" / self.atlas / self.variant)
 
-    @property
+    @cached_property
     def roles(self) -> pd.DataFrame:
         """Return the role of each scan (rows) in each fold (columns)."""
         folds = read_table(self.results / "folds.tsv", text=("scan_id",))
         return folds.pivot(index="scan_id", columns="fold", values="role")
 
+    @cached_property
     def folds(self) -> list[Path]:
         """Return the folders of the folds in the folder that was given, sorted: of all seeds, of one, or one fold."""
-        places = (path.parent for path in self.model.glob("seed-*/fold-*/status.json"))
+        known = [f"fold-{fold}" for fold in self.roles]
+        places = (path.parent for path in self.model.glob("seed-*/fold-*/status.json") if path.parent.name in known)
         return of_present_split(sorted(place for place in places if place.is_relative_to(self.folder)))
 
 
@@ -133,7 +136,7 @@ def describe_run(place: RunPlace) -> tuple[dict[str, Any], NDArray[np.float32]]:
     """
     tests, done, failed = test_predictions(place)
     # where a finished fold keeps its dataset, whose own file may have moved
-    kept = next(file for fold in place.folds() if (file := fold / "config.yaml").is_file())
+    kept = next(file for fold in place.folds if (file := fold / "config.yaml").is_file())
     study = Study(load_config(place.results / "config.yaml"), parse(Dataset, read_yaml(kept)["dataset"], kept))
     cache, roles, classes = place.cache, place.roles, study.dataset.classes
     in_folds = np.flatnonzero(cache.index["scan_id"].isin(roles.index))
@@ -181,7 +184,7 @@ def image_of(series: Path, scans: Iterable[str], atlas: str) -> tuple[Path | Non
 def test_predictions(place: RunPlace) -> tuple[pd.DataFrame, int, int]:
     """Return the test predictions of all folds and seeds, and how many trainings finished and failed."""
     tests, failed = [], 0
-    for folder in place.folds():
+    for folder in place.folds:
         state, _, predictions = fold_predictions(folder)
         failed += state != "ok"
         if state == "ok":
@@ -279,8 +282,9 @@ def known_scans(members: Sequence[Member], place: RunPlace | None, cache: Series
 
 def _names(person: Any) -> set[str]:
     """Return by what a person is known: its name, and that of its family, which may look like somebody's name."""
-    alone = not isinstance(person.group, str) or person.group == person.subject
-    return {same_name(person.subject)} | ({f"family {person.group}"} if not alone else set())
+    group = person.group if isinstance(person.group, str) else person.subject
+    names = {same_name(person.subject), f"group {group}"}
+    return names if group == person.subject else names | {f"family {same_name(group)}"}
 
 
 def summarise_cohort(cache: SeriesCache, rows: Sequence[int]) -> tuple[dict[str, Any], NDArray[np.float32]]:

@@ -237,6 +237,8 @@ def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | N
         raise DataError(f"labels of type {type(classes[0]).__name__}", hint="Give text or whole numbers")
     if classes.dtype.kind == "f" and (classes != np.floor(classes)).any():
         raise DataError(f"Unknown label type: numbers such as {names[0]}", hint="Use a regressor, or give text")
+    if len(set(names)) < len(names):
+        raise DataError(f"labels that are one class in tables: {', '.join(names)}", hint="Rename some, such as 1.0")
     for name in names:
         require_plain(name, "labels")
     return [class_name(label) for label in labels], classes

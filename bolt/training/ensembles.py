@@ -193,7 +193,8 @@ def train_ensembles(
             place = Training(fold, again, member_folder(out, number, member.name))
             contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (cache / "manifest.json", used)]
             code = code_fingerprint(*training_modules(member))
-            facts = json.dumps([*contents, member.hash(), code, dataset.classes, dataset.crop, fold, again])
+            here, of_member = member.on(dataset)
+            facts = json.dumps([*contents, here.hash(), code, dataset.classes, of_member.crop, fold, again])
             done, note = {"key": hashlib.sha256(facts.encode()).hexdigest()}, place.folder / DONE
             if not note.is_file() or read_json(note) != done:  # else trained before, on the same scans by the same code
                 note.unlink(missing_ok=True)

@@ -168,11 +168,13 @@ class Run(ScanFiles):
         """
         if name in self.models | self.experiment_models:
             model = self.model(name)
-            code, file = self.code("train", *training_modules(model)), model.file
-            if model.by_dataset:  # a name, or the dataset's key `paper`, chooses among its settings
-                here, dataset = model.on(self.dataset)
-                return [code, here.training.model_dump_json(), str(dataset.crop)]
-            return code if file is None else [code, sha256(file)]
+            code = [self.code("train", *training_modules(model))]
+            for part in model.parts:
+                if part.by_dataset:  # the dataset's name, or its key `paper`, chooses among settings
+                    here, dataset = part.on(self.dataset)
+                    code += [here.training.model_dump_json(), str(dataset.crop)]
+            code += [sha256(model.file)] if model.file else []
+            return code if len(code) > 1 else code[0]
         model = self.searched[name]
         return [model.model_dump_json(), self.code("search_fold", f"bolt.models.{model.model}")]
 

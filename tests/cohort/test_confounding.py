@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from bolt.cohort.confounding import TEST_COLUMNS, _ranks, compare, compare_families, compare_pairs, exchange, holm
+from bolt.cohort.confounding import TEST_COLUMNS, _ranks, compare, compare_families, compare_pairs, holm
+from bolt.cohort.units import exchange
 from tests.shared import shared_data
 
 CLASSES = ["control", "patient"]
