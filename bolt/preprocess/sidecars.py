@@ -101,10 +101,8 @@ def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any)
             space = space_of(path)
             folder = (space or "").replace("_cohort-", "/cohort-")
             res = "2" if "_cohort-" in (space or "") else "02"  # as TemplateFlow writes them
-            published = (
-                REFERENCES.get(space, TEMPLATES.format(folder=folder, space=space, res=res)) if space else "orig"
-            )
-            about["SpatialReference"] = published
+            template = TEMPLATES.format(folder=folder, space=space, res=res)
+            about["SpatialReference"] = REFERENCES.get(space, template) if space else "orig"
             if suffix == "mask":
                 about["Type"] = "Brain"
             elif suffix not in ("dseg", "probseg"):

@@ -83,3 +83,5 @@ def test_pictures_of_another_space_are_skipped(config: Path) -> None:
     figures = Layout(load_config(config)).derivatives / "sub-01/figures"
     assert list(pictures_of(figures, "sub-01_", T1W_PICTURES).values()) == ["tissues_T1w", "normalisation_T1w"]
     assert list(pictures_of(figures, "sub-01_", T1W_PICTURES, SPACE).values()) == ["tissues_T1w"]
+    (figures / "sub-01_space-MNIInfant_cohort-1_desc-normalisation_T1w.svg").touch()
+    assert len(pictures_of(figures, "sub-01_", T1W_PICTURES, "MNIInfant_cohort-1")) == 2

@@ -247,6 +247,7 @@ def test_an_interrupted_fit_resumes(tmp_path, monkeypatch, every_epoch_saved):
         ({"y": np.where(LABELS == "a", "a", "n/a")}, "labels: 'n/a' is empty"),
         ({"y": np.where(LABELS == "a", "a", "b\rc")}, "characters that do not print"),
         ({"y": np.where(LABELS == "a", b"a", b"b")}, "labels of type bytes_"),
+        ({"y": np.where(LABELS == "a", "1", "1.0")}, "labels that are one class in tables: 1, 1"),
         ({"y": np.array([1 if label == "a" else "1" for label in LABELS], object)}, "labels of several types"),
         ({"y": np.linspace(0, 1, 24)}, "Use a regressor"),
         ({"groups": [""] * 24}, "groups: '' is empty"),

@@ -471,18 +471,19 @@ def test_refusal_by_repetition_time():
 # ---- honesty ----
 def test_another_scan_of_a_training_subject_is_not_new(run, files, tmp_path):
     rng = np.random.default_rng(5)
-    for name in ("named", "recognised", "stranger"):
+    for name in ("named", "recognised", "stranger", "sibling"):
         np.save(files.parent / f"{name}.npy", rng.normal(size=(40, 6)).astype(np.float32))
     rows = [("sub-p002", "named.npy"), ("p7", "x7.npy"), ("p7", "recognised.npy"), ("q", "stranger.npy")]
-    table = pd.DataFrame(rows, columns=["subject", "file"]).assign(tr=2.0, label="a", age=[20, 30, 40, 50.0])
-    table["group"] = [None, None, None, "sub-p003"]  # a family whose name looks like a person's
+    rows += [("r", "sibling.npy")]
+    table = pd.DataFrame(rows, columns=["subject", "file"]).assign(tr=2.0, label="a", age=[20, 30, 40, 50, 60.0])
+    table["group"] = [None, None, None, "sub-p003", "p005"]  # a family whose name looks like a person's, and one's own
     table["file"] = [str(files.parent / file) for file in table["file"]]
     table.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
     folds = read_table(run.parents[3] / "folds.tsv", text=("scan_id",)).query("role == 'test'").set_index("scan_id")
     predicted = run_predict(run, tmp_path / "t.tsv", tmp_path / "out.tsv", label="label").set_index("scan_id")
-    assert predicted["n_models"].tolist() == [2, 2, 2, 6], "one fold of each seed did not train on a known subject"
+    assert predicted["n_models"].tolist() == [2, 2, 2, 6, 2], "one fold of each seed did not train on a known subject"
     flags = predicted["flags"].fillna("")
-    assert flags.str.contains("is in the training cohort").tolist() == [True, False, True, False]
+    assert flags.str.contains("is in the training cohort").tolist() == [True, False, True, False, True]
     values = np.load(files.parent / "named.npy")
     members = [bolt.load(run / f"seed-{seed}" / f"fold-{folds.at['s002', 'fold']}") for seed in (0, 1)]
     expected = np.mean([member.predict_proba([values])[0] for member in members], axis=0)

@@ -249,11 +249,12 @@ def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path, keys):
 
 def test_models_with_settings_for_the_papers_dataset_are_trained_again_as_that(tmp_path, keys):
     codes = []
+    pool = write_yaml(tmp_path / "pool.yaml", {"model": "ensemble", "members": ["svm_published", "svm"]})
     for paper in (None, "abide1"):
         write_yaml(tmp_path / "own.yaml", read_yaml(ROOT / "config/datasets/phantom.yaml") | {"paper": paper})
-        run = Run(keys | {"dataset": str(tmp_path / "own.yaml"), "models": ["svm_published", "svm"]})
+        run = Run(keys | {"dataset": str(tmp_path / "own.yaml"), "models": ["svm_published", str(pool), "svm"]})
         codes.append([run.model_code(name) for name in run.models])
-    assert codes[0][0] != codes[1][0] and codes[0][1] == codes[1][1]
+    assert [one == other for one, other in zip(*codes, strict=True)] == [False, False, True]
 
 
 def test_what_one_stage_reads_is_put_together_without_the_others(indexed, monkeypatch):
