@@ -99,7 +99,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
         chance_draws=DRAWS,
         level=LEVEL,
         version=__version__,
-        versions=versions() | (read_json(made)["packages"] if made else {}),
+        versions=versions() | (read_json(made).get("packages", {}) if made else {}),
     )
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
 
