@@ -13,9 +13,12 @@ def label_units(scans: pd.DataFrame) -> pd.Series:
     If the scans of a subject differ in label, families with one label are still units; of others, each subject is.
     """
     family, subject = people(scans), scans["subject"]
-    if _has_one_label(scans, subject).all() and not _has_one_label(scans, family).all():
+    one_label = _has_one_label(scans, family)
+    if one_label.all():
+        return family
+    if _has_one_label(scans, subject).all():
         return subject
-    return ("family " + family).where(_has_one_label(scans, family), subject)  # family 5 is not person 5
+    return ("family " + family).where(one_label, subject)  # family 5 is not person 5
 
 
 def people(scans: pd.DataFrame) -> pd.Series:

@@ -459,7 +459,10 @@ def test_labels_that_differ_within_people_stay_together() -> None:
         assert (came_from == came_from[:, :1]).all() and len(set(came_from[:, 0])) == (3 if who < "p3" else 2)
     assert len(np.unique(drawn, axis=0)) > 50 and (np.sort(drawn) == np.arange(12)).all()
     some = scans.assign(label=["a", "a", "b", "b", "a", "b", *"aaabbb"])  # the third person alone has both
-    assert label_units(some.assign(group=["f"] * 2 + ["g"] * 10)).tolist() == ["f"] * 2 + some["subject"].tolist()[2:]
+    assert (
+        label_units(some.assign(group=["f"] * 2 + ["g"] * 10)).tolist()
+        == ["family f"] * 2 + some["subject"].tolist()[2:]
+    )
     drawn = permutations(some, 60, np.random.default_rng(0))
     assert {tuple(sorted(row)) for row in drawn[:, 4:6]} == {("a", "b")}
     assert {len(set(row)) for who in (0, 1, 3, 4) for row in drawn[:, person == who]} == {1}
