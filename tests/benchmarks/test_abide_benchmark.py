@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from benchmarks.abide_benchmark import COSTS, EXPERIMENTS, HERE, PREDICTIONS, shown_table
 from bolt.config import ROOT, Config, load_experiment
 from bolt.experiments.entries import rows_of
 from bolt.io.files import read_table
+from bolt.report.numbers import decimal
 
 
 def test_the_readme_shows_the_table():
@@ -19,6 +22,13 @@ def test_the_page_of_the_paper_shows_the_ablation_and_the_window_sizes():
     for name in EXPERIMENTS[1:]:
         lines = shown_table(name)
         assert len(lines) > 4 and "\n".join(lines) in text
+
+
+def test_the_page_of_the_paper_shows_the_measured_complexity():
+    text = (ROOT / "docs/paper.md").read_text()
+    for row in read_table(HERE / "complexity_exponents.tsv", text=("row", "formula")).itertuples():
+        measured = " | ".join(map(decimal, (row.operations, row.seconds, row.peak_bytes)))
+        assert re.search(rf"^\| {re.escape(row.row)} \|.*\| {re.escape(measured)} \|", text, re.MULTILINE), row.row
 
 
 def test_the_readme_names_what_differs_clearly_from_bolt():
