@@ -6,7 +6,7 @@ It takes some two days of one core, and goes on where it was stopped, on another
 for the test scans of each fold, and what that fold cost, is kept in ``abide_benchmark_predictions.tsv`` and
 ``abide_benchmark_costs.tsv``. Folds that are in them are not trained again. NAME is a row of an experiment; others are
 then not trained, nor are other folds than those given. Series and server as in ``abide1.py``. It prints the tables of
-README.md.
+README.md and of docs/paper.md.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.file_server import serve
 
 HERE = Path(__file__).parent
 EXPERIMENTS = ("abide_benchmark", "ablation", "window_size")
-ABLATED = [0, 1, 2, 3]
-"""Folds of the ablation and of window sizes; BolT itself, with which their rows are compared, has all ten."""
+ABLATED = [0, 1, 2, 3, 4]
+"""Folds in which the ablation and window sizes are trained; their tables are of those that all rows have."""
 PREDICTIONS, COSTS, FOLDS = (HERE / f"abide_benchmark_{name}.tsv" for name in ("predictions", "costs", "folds"))
 KEYS = {"run": "run: name of the model and a hash of its settings", "fold": "outer fold"}
 PREDICTION_COLUMNS = KEYS | {
@@ -132,6 +132,13 @@ def restore(out: Path) -> None:
         write_status(folder / "status.json", "ok", "train")
 
 
+def common_folds(name: str) -> list[int]:
+    """Return the folds that are kept of all rows of an experiment, but of those that were never trained (W = 200)."""
+    costs = read_table(COSTS)
+    runs = {model.run_name for _, model in rows_of(load_experiment(name), Config(dataset="abide1"))} & set(costs["run"])
+    return [fold for fold in ABLATED if runs <= set(costs.loc[costs["fold"] == fold, "run"])]
+
+
 def kept_as(name: str) -> str:
     """Return the start of the names of an experiment's tables in this folder."""
     return f"abide_{name.removeprefix('abide_')}"
@@ -215,7 +222,7 @@ def main() -> None:
         configured = read_yaml(Path("results/abide1/config.yaml"))
         for name in EXPERIMENTS:
             if name != "abide_benchmark":
-                folds = configured["folds"] | {"run": ABLATED}
+                folds = configured["folds"] | {"run": common_folds(name)}
                 write_yaml(configured | {"folds": folds}, Path("results/abide1/config.yaml"))
             subprocess.run([*experiment, "--name", name], check=True)
             for suffix in (".tsv", ".json", "_tests.tsv", "_tests.json"):

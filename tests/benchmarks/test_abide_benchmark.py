@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.abide_benchmark import COSTS, EXPERIMENTS, HERE, PREDICTIONS, shown_table
+from benchmarks.abide_benchmark import COSTS, EXPERIMENTS, HERE, PREDICTIONS, common_folds, shown_table
 from bolt.config import ROOT, Config, load_experiment
 from bolt.experiments.entries import rows_of
 from bolt.io.files import read_table
@@ -22,6 +22,7 @@ def test_the_page_of_the_paper_shows_the_ablation_and_the_window_sizes():
     for name in EXPERIMENTS[1:]:
         lines = shown_table(name)
         assert len(lines) > 4 and "\n".join(lines) in text
+        assert {int(line.split("|")[2]) for line in lines[2:]} == {len(common_folds(name))}
 
 
 def test_the_page_of_the_paper_shows_the_measured_complexity():
