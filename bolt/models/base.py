@@ -43,6 +43,9 @@ class SeriesModel(nn.Module):
     takes_lengths : bool
         Whether the forward pass takes the volumes of each scan as `lengths`, so that scans of different length share a
         batch.
+    lengths_on_device : bool
+        Whether `lengths` may also be a tensor that the host does not read, and a training step does nothing else on the
+        host either, so that a GPU can replay it (`bolt.training.graph`).
     whole_windows : bool
         Whether volumes after the last whole window are not read. (BolT has the setting `tail` for that.)
     scans_interact : bool
@@ -60,6 +63,7 @@ class SeriesModel(nn.Module):
     inputs = "series"
     min_length: int = 1
     takes_lengths = False
+    lengths_on_device = False
     whole_windows = False
     scans_interact = False
 

@@ -17,7 +17,16 @@ from torch import Tensor, nn
 
 from bolt.io.errors import DataError
 from bolt.models.attention.fused import Attended, Block, FusedWindowAttention
-from bolt.models.attention.windows import ClsToken, Tail, Windows, one_window, pack, unpack, windows_of
+from bolt.models.attention.windows import (
+    ClsToken,
+    PaddedWindows,
+    Tail,
+    Windows,
+    one_window,
+    pack,
+    unpack,
+    windows_of,
+)
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, check_length, check_rules, dropout
 from bolt.models.parts.connectivity import pearson
@@ -165,7 +174,7 @@ class BolT(SeriesModel):
             for size in fringes
         )
         self.norm = nn.LayerNorm(hidden)
-        self.correlations = None
+        self.correlations, self.lengths_on_device = None, not correlations
         if correlations:
             n_pairs = n_rois * (n_rois - 1) // 2
             layers = Dropout(correlations_dropout), nn.Linear(n_pairs, correlations), nn.LayerNorm(correlations)
@@ -221,9 +230,11 @@ class BolT(SeriesModel):
         ----------
         x : Tensor
             z-scored ROI series (batch, time, rois).
-        lengths : sequence of int, optional
+        lengths : sequence of int or Tensor, optional
             Volumes of each scan, if some are shorter than the batch. Volumes after a scan's end are not read, so its
-            output is the same as if it were alone.
+            output is the same as if it were alone. A tensor (batch,), on the device of `x`, is neither read by the host
+            nor checked: shorter scans are padded, and the steps are the same whatever it holds (not with
+            `correlations`). `x` must then be finite after the end of a scan, too.
         covariates : Tensor, optional
             (batch, n_covariates).
         record : list, optional
@@ -235,13 +246,19 @@ class BolT(SeriesModel):
             `cls` are the CLS tokens after the final norm, (batch, windows, hidden), padded with zeros for scans with
             fewer windows; without CLS tokens, the mean BOLD token (batch, 1, hidden).
         """
-        volumes = [x.shape[1]] * len(x) if lengths is None else [int(n) for n in lengths]
-        if len(volumes) != len(x) or max(volumes) > x.shape[1]:
-            raise DataError(
-                f"lengths {volumes} for {len(x)} scans of at most {x.shape[1]} volumes",
-                hint="Give one length per scan, none above that of the batch",
-            )
-        windows = self.windows(volumes)
+        volumes: Sequence[int] = [x.shape[1]] * len(x)
+        if isinstance(lengths, Tensor):
+            check_length(x.shape[1], self.min_length)
+            width = self.window if self.windowed else None
+            windows: Windows = PaddedWindows(lengths, x.shape[1], width, self.stride, self.tail, self.cls_token)
+        else:
+            volumes = volumes if lengths is None else [int(n) for n in lengths]
+            if len(volumes) != len(x) or max(volumes) > x.shape[1]:
+                raise DataError(
+                    f"lengths {volumes} for {len(x)} scans of at most {x.shape[1]} volumes",
+                    hint="Give one length per scan, none above that of the batch",
+                )
+            windows = self.windows(volumes)
         if self.roi_dropout and self.training:
             x = x * dropout(torch.ones_like(x[:, :1]), self.roi_dropout)
         tokens = self.projection(self.input_dropout(pack(x, windows.lengths)))
@@ -252,12 +269,13 @@ class BolT(SeriesModel):
             tokens = block(tokens, windows, cls_only=last and windows.n_cls > 0, record=record)
         counts = windows.counts if windows.n_cls else windows.lengths
         padded = unpack(self.norm(tokens), counts)
-        n_tokens = torch.tensor(counts, dtype=padded.dtype).to(padded.device, non_blocking=True)[:, None]
+        n_tokens = windows.n_read(padded.device)[:, None].to(padded.dtype)
+        present = torch.arange(padded.shape[1], device=padded.device) < n_tokens
+        padded = padded * present[..., None]
         mean = padded.sum(1) / n_tokens
         logits = self._classify(mean, x, volumes, covariates)
         if not windows.n_cls:
             return ModelOutput(logits, mean[:, None], {})
-        present = torch.arange(padded.shape[1], device=padded.device) < n_tokens
         deviation = (padded - mean[:, None]) * present[..., None]
         cwr = (deviation.square().mean(2).sum(1, keepdim=True) / n_tokens).mean()  # equation 4
         return ModelOutput(logits, padded, {"cwr": self.cwr_weight * cwr})

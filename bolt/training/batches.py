@@ -34,7 +34,12 @@ class Batch(NamedTuple):
     truth: Tensor  # (batch,) labels
     covariates: Tensor | None = None  # (batch, n)
     other: Tensor | None = None  # (batch,) labels of the scans with which they are mixed
-    share: float = 1.0  # of the own scan and label in a mixture
+    share: float | Tensor = 1.0  # of the own scan and label in a mixture
+
+    def on_device(self) -> Batch:
+        """Return the batch with its lengths and share on the device, as float32."""
+        share, device = torch.tensor(self.share, dtype=torch.float32), self.x.device
+        return self._replace(lengths=copied_to(device, self.lengths), share=copied_to(device, share))
 
     def part(self, places: Places) -> Batch:
         """Return some of the scans, as long as the longest of them."""

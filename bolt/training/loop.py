@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,6 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from bolt.config import Model
@@ -37,8 +37,9 @@ from bolt.training.batches import (
 )
 from bolt.training.checkpoint import Progress, load_resume, save_resume
 from bolt.training.device import copied_to, has_tensor_float, tensor_float
+from bolt.training.graph import StepGraphs
 from bolt.training.outputs import Classes, Target
-from bolt.training.prediction import Scans, all_logits, forward
+from bolt.training.prediction import Scans, all_logits, forward, read_on_device
 from bolt.training.schedule import betas, learning_rate
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,8 @@ class Fit:
         Scans that pass the model at once; None for whole batches, until a GPU runs out of memory.
     progress : Progress
         Of `run`.
+    averaging : bool
+        Whether the average of the weights has begun.
     """
 
     net: SeriesModel
@@ -97,17 +100,22 @@ class Fit:
     watch: Callable[[dict[str, float]], None] = lambda row: None
     part_size: int | None = None
     progress: Progress = field(init=False)
+    averaging: bool = field(init=False, default=False)
 
     @cached_property
-    def average(self) -> AveragedModel | None:
-        """Return the moving average of the weights, if they are averaged (arXiv:1412.6980, 7.2)."""
-        decay = self.model.training.average_weights
-        return AveragedModel(self.net, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay else None
+    def average(self) -> SeriesModel | None:
+        """Return a model with the moving average of the weights, if they are averaged (arXiv:1412.6980, 7.2)."""
+        return deepcopy(self.net) if self.model.training.average_weights else None
 
     @property
     def used(self) -> SeriesModel:
         """Return the model that predicts: with averaged weights, if they are averaged."""
-        return cast(SeriesModel, self.average.module) if self.average else self.net
+        return self.average or self.net
+
+    @cached_property
+    def graphs(self) -> StepGraphs:
+        """Return what replays steps on a GPU."""
+        return StepGraphs(self.net, lambda batch: self._gradient(batch, len(batch.x)))
 
     def computed_by(self) -> dict[str, str]:
         """Return the device of the training, and the precision of its matrix products there."""
@@ -137,8 +145,9 @@ class Fit:
             self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
         )
         self.progress = progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
-        if self.average and progress.average:
+        if self.average is not None and progress.average:
             self.average.load_state_dict(progress.average)
+        self.averaging = bool(progress.average)
         choose = training.epoch_choice == "best_validation" and self.validation is not None
         done, steps = len(progress.history), -(-len(self.train) // training.batch_size)
         if done:
@@ -170,16 +179,17 @@ class Fit:
                 elif row["validation_loss"] <= min(past["validation_loss"] for past in progress.history):
                     progress.epoch = epoch
                     progress.chosen = {name: value.clone() for name, value in self.used.state_dict().items()}
-                progress.average = self.average.state_dict() if self.average else {}
+                progress.average = {} if self.average is None else self.average.state_dict()
                 write_table(pd.DataFrame(progress.history).astype({"epoch": int}), self.out / "history.tsv", HISTORY)
                 if time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
                     save_resume(self.out, self.fingerprint, self.net, optimizer, progress)
                     saved = time.monotonic()
                 self.watch(row)
                 bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
+        self.graphs.close()
         if choose:
             self.net.load_state_dict(progress.chosen)
-        elif self.average:
+        elif self.average is not None:
             self.net.load_state_dict(self.used.state_dict())
         seconds = time.monotonic() - start
         samples = (training.epochs - done) * len(self.train)
@@ -294,7 +304,10 @@ class Fit:
             seed_step(*key)
             parts = self._parts(batch.lengths, batch.x.device)
             try:
-                results = [self._gradient(batch.part(places), n) for places in parts]
+                if self.part_size is None and read_on_device(self.net, batch.x.device):
+                    results = [self.graphs(batch.on_device())]
+                else:
+                    results = [self._gradient(batch.part(places), n) for places in parts]
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_shortage(error):
@@ -311,10 +324,21 @@ class Fit:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
             optimizer.step()  # the first step allocates two numbers per weight
-            if self.average:
-                self.average.update_parameters(self.net)
+            self._average()
         losses, logits = zip(*results, strict=True)
         return torch.stack(losses).sum(), restored(torch.cat(logits), parts, order)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Let the average follow the weights by a step; torch's `AveragedModel` would make a GPU wait."""
+        if self.average is None:
+            return
+        weights, averaged = (cast("list[Tensor]", list(net.parameters())) for net in (self.net, self.average))
+        decay = self.model.training.average_weights if self.averaging else 0.0
+        torch._foreach_lerp_(averaged, weights, 1 - decay)
+        for own, new in zip(self.average.buffers(), self.net.buffers(), strict=True):
+            own.copy_(new)
+        self.averaging = True
 
     def _parts(self, lengths: Tensor, device: torch.device) -> list[Places]:
         """Return the positions of the parts of a batch that pass the model together."""
@@ -361,7 +385,7 @@ class Fit:
         precision, device = self.model.training.precision, part.x.device
         with tensor_float(precision == "tf32" and part.x.is_cuda):
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-                output = forward(self.net, part.x, part.lengths.tolist(), part.covariates)
+                output = forward(self.net, part.x, part.lengths, part.covariates)
             logits = output.logits.float()
             loss = self._loss(output, logits, part.truth)
             if part.other is not None:

@@ -140,8 +140,6 @@ class Scans:
                 part = [missing[k] for k in batch]
                 computed |= dict(zip((self._ids[i] for i in part), model.matrices(self.whole(part)), strict=True))
         if computed and next(iter(computed.values())).nbytes * len(self.pool.cache) <= MATRICES_KEPT:
-            if self.pool.device.type == "cuda":  # other folds read them on other streams
-                torch.cuda.current_stream(self.pool.device).synchronize()
             kept |= computed
         return torch.stack([(computed if self._ids[i] in computed else kept)[self._ids[i]] for i in which])
 
@@ -153,14 +151,24 @@ class Scans:
         return pool.data[copied_to(pool.device, rows)]
 
 
-def forward(model: SeriesModel, x: Tensor, lengths: Sequence[int], covariates: Tensor | None) -> ModelOutput:
-    """Apply a model to series of these lengths, with covariates if there are any, or to connectivity matrices."""
+def forward(model: SeriesModel, x: Tensor, lengths: Tensor, covariates: Tensor | None) -> ModelOutput:
+    """Apply a model to series of these lengths, with covariates if there are any, or to connectivity matrices.
+
+    `lengths` are on the host, or on the device if the model can read them there.
+    """
     if isinstance(model, ConnectivityModel):
         return model.classify(x)
     more: dict[str, Any] = {} if covariates is None else {"covariates": covariates}
-    if len(set(lengths)) > 1:  # only of models that take lengths
-        more["lengths"] = lengths
+    if read_on_device(model, x.device):
+        more["lengths"] = lengths if lengths.is_cuda else copied_to(x.device, lengths)
+    elif len(set(lengths.tolist())) > 1:  # only of models that take lengths
+        more["lengths"] = lengths.tolist()
     return model(x, **more)
+
+
+def read_on_device(model: SeriesModel, device: torch.device) -> bool:
+    """Return whether a model reads the lengths of scans on a GPU, whose host then need not wait."""
+    return device.type == "cuda" and model.lengths_on_device
 
 
 def all_logits(model: SeriesModel, scans: Scans) -> Tensor:
@@ -193,7 +201,7 @@ def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
     try:
         x = scans.matrices(model, which) if isinstance(model, ConnectivityModel) else scans.whole(which)
         covariates = None if scans.covariates is None else scans.covariates[which]
-        return forward(model, x, [scans.lengths[i] for i in which], covariates).logits
+        return forward(model, x, torch.tensor([scans.lengths[i] for i in which]), covariates).logits
     except (RuntimeError, MemoryError) as error:
         if not is_shortage(error):
             raise

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from bolt.cohort.covariates import Covariates
 from bolt.config import Dataset, Model
@@ -54,8 +53,7 @@ def train_folds(
 ) -> list[BoltError | None]:
     """Train several folds (or seeds) on one device in one process, by turns, one step at a time.
 
-    The series are in memory once. On a GPU each training has its own stream, so that small models overlap. The results
-    are those of a training alone, on the CPU bitwise.
+    The series are in memory once. The results are those of a training alone.
 
     Parameters
     ----------
@@ -107,17 +105,11 @@ def train_folds(
 
     steps = [train(training, line if progress else None) for line, training in enumerate(trainings)]
     errors: list[BoltError | None] = [None] * len(trainings)
-    streams = [torch.cuda.Stream(torch_device) if torch_device.type == "cuda" else None for _ in trainings]
-    for stream in streams:
-        if stream is not None:
-            stream.wait_stream(torch.cuda.current_stream(torch_device))  # which copies the series
     waiting = list(range(len(trainings)))
     while waiting:  # each training advances by one step in turn, until all have ended
         for number in tuple(waiting):
-            stream = streams[number]
             try:
-                with nullcontext() if stream is None else torch.cuda.stream(stream):
-                    next(steps[number])
+                next(steps[number])
                 continue
             except StopIteration:
                 pass

@@ -254,6 +254,23 @@ def test_scans_of_different_length_share_a_batch(backend, kind, tail):
         torch.testing.assert_close(ours, theirs)
 
 
+@some_cases
+@given(cases([*CLS, {"cls_token": "none"}, {"cls_token": "none", "windowed": False}]), st.data())
+def test_padded_scans_equal_packed_ones(case, data):
+    """With gradients, whatever stands after the end of a scan; lengths are a tensor that the host need not read."""
+    model, longest = case
+    lengths = data.draw(st.lists(st.integers(model.min_length, longest), min_size=1, max_size=3))
+    x, results = torch.randn(len(lengths), longest, 5, dtype=torch.float64), []
+    for given_lengths in (lengths, torch.tensor(lengths)):
+        out = model(x, lengths=given_lengths)
+        loss = out.logits.square().sum() + 3 * sum(out.losses.values())
+        results.append([out.logits, out.cls.sum(1), *torch.autograd.grad(loss, [*model.parameters()])])
+        for scan, n in zip(x, lengths, strict=True):
+            scan[n:] = 99
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_ablations_are_settings_of_one_class():
     """Windows, fringes and CLS tokens of the paper's seven rows, on 100 volumes."""
     geometry = {}

@@ -17,6 +17,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_table
 from bolt.models.attention import native
 from bolt.models.bolt import BolT
+from bolt.models.parts import masks
 from bolt.models.registry import FROM_FILE, create_model, inputs_of, known_models, shortest_of, with_facts
 from bolt.training.checkpoint import load_checkpoint, save_checkpoint
 from bolt.training.runner import Training, train_folds
@@ -249,3 +250,13 @@ def test_it_never_waits_for_the_host_and_draws_there(name, training):
     assert not operations.random
     whole_loss(output).backward()
     assert {p.grad.device.type for p in net.parameters() if p.grad is not None} == {"meta"}
+
+
+@pytest.mark.parametrize("name", [name for name in TORCH if make(name, 12, 2).lengths_on_device])
+def test_a_step_that_a_gpu_replays_reads_nothing(name):
+    """Lengths neither."""
+    net = make(name, 12, 2).to("meta").train()
+    x, lengths = torch.randn(3, net.min_length + 8, 12, device="meta"), torch.empty(3, dtype=int, device="meta")
+    with masks.given_seeds(iter(torch.empty(100, dtype=int, device="meta"))):
+        whole_loss(net(x, lengths=lengths)).backward()
+    assert {p.grad.device.type for p in net.parameters()} == {"meta"}

@@ -120,14 +120,14 @@ class FusedWindowAttention(nn.Module):
         beyond = 0 if following is None else fringe
         reach = self.window + self.fringe if self.windowed else windows.window
         shape = Shape(windows, self.n_heads, fringe, reach, beyond, not cls_only)
-        keys = tokens if following is None else _with_following(tokens, following, windows, beyond)
+        keys = tokens if following is None else windows.with_following(tokens, following, beyond)
         q = self.query(tokens[: windows.n_cls] if cls_only else tokens)
         kv, bias = self.key_value(keys), self._bias(shape)
         dropout = self.dropout if self.training else 0.0
         if dropout and self.dropout_before_fusion and not cls_only:  # CLS tokens are in one window each
             apart = window.attend_apart(q, kv, bias, shape, dropout)
             return window.fuse(layers.dropout(self.output(apart), dropout), shape)
-        attend = native.attend if native.usable(q) else window.attend
+        attend = native.attend if native.usable(q) and not windows.padded else window.attend
         output = attend(q, kv, bias, shape, dropout)
         if record is not None:
             record.append(Attended(q, kv, bias, shape, output))
@@ -165,10 +165,3 @@ class Block(nn.Module):
         attended = self.attention(normed, windows, following=following, cls_only=cls_only, record=record)
         tokens = tokens[: len(attended)] + attended
         return tokens + self.mlp(self.mlp_norm(tokens))
-
-
-def _with_following(tokens: Tensor, following: Tensor, windows: Windows, beyond: int) -> Tensor:
-    """Insert `beyond` copies of `following` after each scan."""
-    scans = tokens[windows.n_cls :].split(windows.lengths)
-    copies = following.expand(beyond, -1)
-    return torch.cat([tokens[: windows.n_cls], *(part for scan in scans for part in (scan, copies))])

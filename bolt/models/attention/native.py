@@ -120,7 +120,7 @@ def _run(
         threads=torch.get_num_threads(),
         is_double=q.dtype == torch.float64,
         dropped=drop.dropped if drop else 0,
-        seed=drop.seed if drop else 0,
+        seed=int(drop.seed) if drop else 0,
         **{name: tensor.data_ptr() for name, tensor in arrays.items()},
         **_thread_functions(),
         **{"pass": PASSES.index(function)},

@@ -92,7 +92,7 @@ class Drop(NamedTuple):
     """Dropout of the attention weights of one call."""
 
     dropped: int  # of 2**16 weights
-    seed: int
+    seed: masks.Seed
 
 
 def draw_drop(p: float) -> Drop | None:

@@ -1,7 +1,10 @@
 """Geometry of the windows: which volumes they contain, shared by attention, its gradient and its explanation.
 
-The tokens of a batch are packed: CLS tokens first, then the BOLD tokens of one scan after another, without padding, so
-that scans of different lengths share a batch. Symbols: T volumes, W window, s stride, L fringe, F windows.
+The tokens of a batch are packed: CLS tokens first, then the BOLD tokens of one scan after another. `Windows` have no
+padding, so that scans of different lengths share a batch; with `PaddedWindows` all batches of a size have the same
+shapes, whatever the lengths, so that a GPU can replay a step.
+
+Symbols: T volumes, W window, s stride, L fringe, F windows.
 """
 
 from __future__ import annotations
@@ -60,9 +63,13 @@ class Windows:
         Number of CLS tokens of each scan.
     n_cls, n_tokens, n_windows : int
         Number of CLS tokens, BOLD tokens and windows of all scans.
-    flat_starts : Tensor
-        (windows,) first volume of each window within its scan.
+    flat_starts, scan : Tensor
+        (windows,) first volume of each window within its scan, and number of the scan.
+    padded : bool
+        Whether shorter scans are padded (`PaddedWindows`).
     """
+
+    padded = False
 
     def __init__(self, starts: Sequence[Sequence[int]], lengths: Sequence[int], window: int, cls_token: ClsToken):
         self.starts, self.lengths = tuple(map(tuple, starts)), tuple(lengths)
@@ -73,6 +80,16 @@ class Windows:
         self.n_cls, self.n_tokens, self.n_windows = sum(self.counts), sum(self.lengths), sum(windows)
         with torch.inference_mode(False):
             self.flat_starts = torch.tensor([start for starts in self.starts for start in starts])
+            self.scan = torch.arange(len(windows)).repeat_interleave(torch.tensor(windows))
+
+    def n_read(self, device: torch.device) -> Tensor:
+        """Return how many tokens of each scan the classifier reads: CLS tokens or, if there are none, BOLD tokens."""
+        return torch.tensor(self.counts if self.n_cls else self.lengths).to(device, non_blocking=True)
+
+    def with_following(self, tokens: Tensor, following: Tensor, beyond: int) -> Tensor:
+        """Insert `beyond` copies of a token (N,) after the last volume of each scan."""
+        scans, copies = tokens[self.n_cls :].split(self.lengths), following.expand(beyond, -1)
+        return torch.cat([tokens[: self.n_cls], *(part for scan in scans for part in (scan, copies))])
 
     def table(self, beyond: int) -> Tensor:
         """Return one row per scan, (scans, 7); each scan has `beyond` keys after its last volume.
@@ -92,12 +109,8 @@ class Windows:
         return self.on_device(key, lambda: Gather(*(part.to(device) for part in self._gather(fringe, beyond))), device)
 
     def on_device(self, key: tuple[Any, ...], build: Callable[[], Kept], device: torch.device) -> Kept:
-        """Return what `build` returns, tensors on `device`; cached for each stream.
-
-        A GPU's stream may run ahead of another one that still fills, or still reads, memory that both use.
-        """
-        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-        key = (*key, device, stream)
+        """Return what `build` returns, tensors on `device`; cached."""
+        key = (*key, device)
         if key not in self._kept:
             with torch.inference_mode(False):  # they outlive the call, and autograd may need them later
                 self._kept[key] = build()
@@ -105,32 +118,96 @@ class Windows:
         return kept
 
     def _gather(self, fringe: int, beyond: int) -> Gather:
-        """Build the index tensors on the CPU."""
-        table = self.table(beyond)
-        scan = torch.repeat_interleave(torch.arange(len(table)), table[:, 6])  # of each window
-        first_token, n_tokens, first_key, n_keys, first_cls, first_window, _ = table[scan][:, :, None].unbind(1)
-        volume = self.flat_starts[:, None] + torch.arange(self.window)
-        within = volume < n_tokens
+        """Build the index tensors where the lengths are."""
+        table, device = self.table(beyond), self.flat_starts.device
+        first_token, n_tokens, first_key, n_keys = table[self.scan][:, :4, None].unbind(1)
+        volume = self.flat_starts[:, None] + torch.arange(self.window, device=device)
+        within = self._present(volume < n_tokens)
         base = first_token + torch.where(within, volume, 0)
-        near = self.flat_starts[:, None] + torch.arange(-fringe, self.window + fringe)
+        near = self.flat_starts[:, None] + torch.arange(-fringe, self.window + fringe, device=device)
         outside = (near < 0) | (near >= n_keys)
-        cls = first_cls[:, 0]
-        if self.cls_token == "local":
-            cls = cls + torch.arange(len(scan)) - first_window[:, 0]
-        times = torch.zeros(self.n_tokens).index_add(0, base.flatten(), within.flatten().float())
-        number = torch.arange(len(scan))[:, None].expand_as(base)
-        earliest = number.new_full((self.n_tokens,), len(scan)).scatter_reduce(
-            0, base.flatten(), number.flatten(), "amin"
-        )
-        position = torch.arange(int(table[:, 3].max()))
+        number = torch.arange(self.n_windows, device=device)
+        cls = number if self.cls_token == "local" else self.scan
+        times = torch.zeros(self.n_tokens, device=device).index_add(0, base.flatten(), within.flatten().float())
+        # the first window that contains a volume follows those that end before it
+        most = max(self.lengths) + self.window
+        ends = self.scan * most + self._or_last(self.flat_starts + self.window, most)
+        earliest = torch.searchsorted(ends, self.scan[:, None] * most + volume, right=True)
+        position = torch.arange(max(self.lengths) + beyond, device=device)
         keys = first_key + near.clamp(min=0).minimum(n_keys - 1)
         n_scan_keys = table[:, 3, None]
         scan_keys, scan_outside = table[:, 2, None] + position.minimum(n_scan_keys - 1), position >= n_scan_keys
         if self.n_cls:
             keys, outside = torch.cat([cls[:, None], keys], dim=1), pad(outside, (1, 0))
             scan_keys, scan_outside = torch.cat([table[:, 4, None], scan_keys], dim=1), pad(scan_outside, (1, 0))
-        slot, first = number - earliest[base], self.flat_starts - fringe
-        return Gather(base, within, cls, slot, keys, outside, first, times, scan_keys, scan_outside)
+        slot, first = number[:, None] - earliest, self.flat_starts - fringe
+        return Gather(base, within, cls, slot, keys, outside, first, times.clamp(min=1), scan_keys, scan_outside)
+
+    def _present(self, within: Tensor) -> Tensor:
+        """Leave out the volumes (windows, W) of windows that do not exist."""
+        return within
+
+    def _or_last(self, ends: Tensor, last: int) -> Tensor:
+        """Let windows (windows,) that do not exist end after all others of the scan."""
+        return ends
+
+
+class PaddedWindows(Windows):
+    """The windows of scans that all have the room of the longest; lengths are read on their device only.
+
+    Windows that a shorter scan does not have lie on its first volumes: their CLS tokens are not read (`n_read`), and
+    fusion leaves them out. BOLD tokens after the end of a scan are zero after fusion, and no key.
+
+    Parameters
+    ----------
+    volumes : Tensor
+        (scans,) volumes of each scan.
+    room : int
+        Volumes of the longest.
+    window, stride, tail, cls_token
+        As for `windows_of`; None as `window`: one window per scan, as long as the room.
+    """
+
+    padded = True
+
+    def __init__(
+        self, volumes: Tensor, room: int, window: int | None, stride: int, tail: Tail, cls_token: ClsToken
+    ) -> None:
+        width, step = (room, room) if window is None else (window, stride)
+        starts = window_starts(room, width, step, tail)
+        self.room, device = starts[-1] + width, volumes.device
+        super().__init__([starts] * len(volumes), [self.room] * len(volumes), width, cls_token)
+        first = step * torch.arange(len(starts), device=device)
+        last = (volumes[:, None] - width).clamp(min=0)  # start of the last window
+        self.there = first < last + step if tail == "cover" else first <= last
+        self.flat_starts = torch.where(self.there, first.minimum(last), 0).flatten()
+        self.scan = torch.arange(len(volumes), device=device)[:, None].expand_as(self.there).flatten()
+        self.volumes = volumes if tail == "cover" or window is None else last[:, 0] // step * step + width
+
+    def n_read(self, device: torch.device) -> Tensor:
+        """Return how many tokens of each scan the classifier reads."""
+        if self.cls_token == "local":
+            return self.there.sum(1)
+        return torch.ones_like(self.volumes) if self.n_cls else self.volumes
+
+    def with_following(self, tokens: Tensor, following: Tensor, beyond: int) -> Tensor:
+        """Put copies of a token (N,) after the last volume of each scan, and `beyond` more after its room."""
+        scans = tokens[self.n_cls :].unflatten(0, (-1, self.room))
+        after = torch.arange(self.room, device=tokens.device)[:, None] >= self.volumes[:, None, None]
+        scans = torch.cat([torch.where(after, following, scans), following.expand(len(scans), beyond, -1)], dim=1)
+        return torch.cat([tokens[: self.n_cls], scans.flatten(0, 1)])
+
+    def table(self, beyond: int) -> Tensor:
+        """Return the first five columns, on the device."""
+        scan = torch.arange(len(self.lengths), device=self.volumes.device)
+        first_key, n_keys = self.n_cls + scan * (self.room + beyond), self.volumes + beyond
+        return torch.stack([scan * self.room, self.volumes, first_key, n_keys, scan * self.counts[0]], dim=1)
+
+    def _present(self, within: Tensor) -> Tensor:
+        return within & self.there.flatten()[:, None]
+
+    def _or_last(self, ends: Tensor, last: int) -> Tensor:
+        return torch.where(self.there.flatten(), ends, last)
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -43,9 +44,24 @@ class _MaskCall(ctypes.Structure):
     )
 
 
-def draw_seed() -> int:
-    """Draw the seed of a mask from torch's generator of the CPU, so a GPU does not wait."""
-    return int(torch.randint(2**63 - 1, ()))
+Seed = int | Tensor
+"""A tensor, (), is on the device and not read by the host."""
+_given: list[Iterator[Tensor]] = []
+
+
+def draw_seed() -> Seed:
+    """Draw the seed of a mask from torch's generator of the CPU, so a GPU does not wait; or take the next given one."""
+    return next(_given[-1]) if _given else int(torch.randint(2**63 - 1, ()))
+
+
+@contextmanager
+def given_seeds(seeds: Iterator[Tensor]) -> Iterator[None]:
+    """Take seeds from the device within the block, where a graph finds new ones in each replay."""
+    _given.append(seeds)
+    try:
+        yield
+    finally:
+        _given.pop()
 
 
 def dropped_of(p: float) -> int:
@@ -58,7 +74,7 @@ def scale_of(dropped: int) -> float:
     return 2**16 / (2**16 - dropped)
 
 
-def kept_of(x: Tensor, dropped: int, seed: int) -> Tensor:
+def kept_of(x: Tensor, dropped: int, seed: Seed) -> Tensor:
     """Return which elements of a tensor are kept: bool, shaped like `x` and on its device."""
     n_groups = -(-x.numel() // NUMBERS)
     span = min(n_groups, SPAN)
@@ -67,7 +83,7 @@ def kept_of(x: Tensor, dropped: int, seed: int) -> Tensor:
     return kept_of_lines(lines, span, dropped, seed).flatten()[: x.numel()].view(x.shape)
 
 
-def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
+def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: Seed) -> Tensor:
     """Return which elements of lines of elements are kept.
 
     Parameters
@@ -79,7 +95,7 @@ def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tens
         Number of groups of a line.
     dropped : int
         As from `dropped_of`.
-    seed : int
+    seed : int or Tensor
 
     Returns
     -------
@@ -88,7 +104,7 @@ def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tens
     """
     if lines.device.type == "cpu" and (kernel := library()) is not None:
         lines, kept = lines.contiguous(), torch.empty(len(lines), n_groups * NUMBERS, dtype=torch.bool)
-        call = _MaskCall(seed, dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
+        call = _MaskCall(int(seed), dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
         kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
         return kept
     if lines.device.type == "cuda" and (in_triton := _triton()) is not None:
@@ -97,7 +113,7 @@ def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tens
 
 
 @cache
-def _triton() -> Callable[[Tensor, int, int, int], Tensor] | None:
+def _triton() -> Callable[[Tensor, int, int, Seed], Tensor] | None:
     """Return `kept_of_lines` in Triton, or None where Triton is missing or has no C compiler."""
     try:
         from bolt.models.parts.triton_masks import kept_of_lines as in_triton
@@ -109,7 +125,7 @@ def _triton() -> Callable[[Tensor, int, int, int], Tensor] | None:
     return in_triton
 
 
-def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
+def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: Seed) -> Tensor:
     """Compute `kept_of_lines` in torch, on a CPU in NumPy, which multiplies and shifts integers in half the time."""
     at_once = max(1, AT_ONCE.get(lines.device.type, AT_ONCE["cuda"]) // max(n_groups, 1))
     groups = torch.arange(n_groups, device=lines.device)
@@ -118,7 +134,7 @@ def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
         first, *rest = some.unsqueeze(1).unbind(-1)
         counter = [first + groups, *rest]
         if lines.device.type == "cpu":
-            halves = tuple(map(torch.from_numpy, philox([word.numpy() for word in counter], seed)))
+            halves = tuple(map(torch.from_numpy, philox([word.numpy() for word in counter], int(seed))))
         else:
             halves = philox(counter, seed)
         numbers = torch.stack(torch.broadcast_tensors(*halves), dim=-1).view(torch.int16)
@@ -126,14 +142,14 @@ def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
     return kept
 
 
-def philox(counter: list[Words], seed: int) -> tuple[Words, Words]:
+def philox(counter: list[Words], seed: Seed) -> tuple[Words, Words]:
     """Compute Philox-4x32.
 
     Parameters
     ----------
     counter : list of Tensor or ndarray
         Four words, int64, that can be broadcast; their low 32 bits count.
-    seed : int
+    seed : int or Tensor
         The key, 64 bits.
 
     Returns

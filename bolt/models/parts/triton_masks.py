@@ -11,18 +11,21 @@ BLOCK = 256
 """Groups of a program."""
 
 
-def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int) -> Tensor:
+def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int | Tensor) -> Tensor:
     """Compute `masks.kept_of_lines`."""
     kept = torch.empty(len(lines), n_groups, dtype=torch.int64, device=lines.device)
     if kept.numel():
         grid = (triton.cdiv(kept.numel(), BLOCK),)
-        _write[grid](lines.contiguous(), kept, seed, dropped, kept.numel(), n_groups, BLOCK=BLOCK)
+        there = isinstance(seed, Tensor)
+        _write[grid](lines.contiguous(), kept, seed, dropped, kept.numel(), n_groups, THERE=there, BLOCK=BLOCK)
     return kept.view(torch.bool)
 
 
 @triton.jit(do_not_specialize=["seed", "dropped", "n", "n_groups"])
-def _write(lines, kept, seed, dropped, n, n_groups, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write a block of groups: the eight bytes of a group are one number."""
+def _write(lines, kept, seed, dropped, n, n_groups, THERE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write a block of groups: the eight bytes of a group are one number. A seed that is `THERE` is on the device."""
+    if THERE:
+        seed = tl.load(seed)
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = place < n
     line = lines + place // n_groups * 4
