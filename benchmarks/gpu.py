@@ -1,17 +1,20 @@
-"""Measure BolT on a GPU, and check all models there, in one table; meant to take at most eight minutes.
+"""Measure BolT on a GPU, and check all models there, in one table; meant to take at most six minutes.
 
-    python -m benchmarks.gpu --out gpu.tsv
+    python -m benchmarks.gpu --out gpu.tsv [--abide cc200_nofilt_noglobal_871.npz] [--published CHECKOUT_OF_BOLT]
 
-Rows: training steps of the paper's model (crops of 100 and 600 volumes), in float32, tf32 and bfloat16; prediction and
-relevance; folds trained one by one and side by side; and checks: every network equals itself on the CPU, a training
-step never waits for the host, folds give the same weights either way, a killed training resumes with the same weights.
-A check that fails is a row like any other, so that the rest is measured; the command then ends with status 1. With
-``--device cpu --tiny`` the same runs anywhere, to test the benchmark.
+Rows, the most important first: training steps of the paper's model (crops of 100 and 600 volumes, two scans of 1200),
+in float32, tf32 and bfloat16, with their kernels; ten folds of ABIDE-I beside the predictions that a CPU made; the
+published code's steps; prediction and relevance; folds trained one by one and side by side; and checks: every network
+equals itself on the CPU, a training step never waits for the host, folds give the same weights either way, a killed
+training resumes with the same weights. A check that fails is a row like any other, so that the rest is measured; the
+command then ends with status 1. With ``--device cpu --tiny`` the same runs anywhere, to test the benchmark.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import platform
 import signal
@@ -19,17 +22,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from benchmarks.abide_benchmark import FOLDS, PREDICTIONS
 from benchmarks.bolt_speed import MATRICES, alternate, floor_operations
 from bolt.config import Dataset, Model, known, load_model
 from bolt.explain.relevance import relevance
@@ -44,8 +50,8 @@ from bolt.training.runner import Training, train_folds
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 N_ROIS = 400
-SIZES = {100: 32, 600: 32}
-"""Volumes of a crop in the paper (ABIDE-I, HCP-Rest), and its batch size."""
+SIZES = {100: 32, 600: 32, 1200: 2}
+"""Volumes of a crop and scans of a batch: the paper's for ABIDE-I and HCP-Rest, and whole scans of the latter."""
 REPEATS = 10
 LARGEST = {"logits": 1e-3, "gradients": 1e-2}
 """Differences between devices, relative to the largest value, above which a check fails; sums of float32 in another
@@ -63,6 +69,7 @@ COLUMNS = {
     "memory_mb": "peak of torch's allocator, MB",
     "roofline": "least operations of an exact BolT, over what matrix products alone would take",
     "busy": "share of the time in which the GPU computed",
+    "kernels": "that the GPU ran",
 }
 Row = dict[str, Any]
 
@@ -108,10 +115,10 @@ class Bench:
         action()
         return torch.cuda.max_memory_allocated() / 1e6
 
-    def busy(self, action: Callable[[], object], seconds: float) -> float:
-        """Return for which share of an action's usual duration kernels run; NaN on a CPU."""
+    def busy(self, action: Callable[[], object], seconds: float) -> Row:
+        """Return for which share of an action's usual duration kernels run, and their number; NaN on a CPU."""
         if not self.on_gpu:
-            return float("nan")
+            return {"busy": float("nan"), "kernels": float("nan")}
         activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
         with torch.profiler.profile(activities=activities) as profile:
             action()
@@ -121,7 +128,7 @@ class Bench:
             for event in profile.events()
             if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
         ]
-        return sum(kernels) / 1e6 / seconds if kernels else float("nan")
+        return {"busy": sum(kernels) / 1e6 / seconds, "kernels": len(kernels)}
 
     def rate(self, precision: str) -> float:
         """Return the operations per second of the fastest linear layer."""
@@ -159,7 +166,7 @@ class Bench:
                 seconds = self.seconds(act)
                 least = floor_operations(n, volumes, True) / rate if not self.tiny else float("nan")
                 row = {"size": f"{n} × {volumes}", "precision": precision, "unit": "ms"}
-                more = {"memory_mb": self.peak(act), "roofline": least / seconds, "busy": self.busy(act, seconds)}
+                more = {"memory_mb": self.peak(act), "roofline": least / seconds, **self.busy(act, seconds)}
                 yield {"measure": "training step", "value": 1e3 * seconds, **row, **more}
         (volumes, n), *_ = self.sizes.items()
         (x, y), step = self.batch(n, volumes), self.steps_of(self.bolt())
@@ -172,6 +179,77 @@ class Bench:
 
         row = {"size": f"{n} × {volumes}, some shorter", "precision": "float32", "unit": "ms"}
         yield {"measure": "training step", "value": 1e3 * self.seconds(ragged), **row}
+
+    def abide(self, series: Path, folder: Path) -> Iterator[Row]:
+        """Train the folds of the fixed benchmark in one process; compare test scans with what a CPU predicted."""
+        packed, table = dict(np.load(series)), read_table(FOLDS, text=("scan_id",)).set_index("scan_id")
+        names, ends = [str(name) for name in packed["file_id"]], packed["offsets"]
+        values = packed["data"].astype(np.float32)
+        for start, end in pairwise(ends):
+            scan = values[start:end] - values[start:end].mean(0)
+            deviation = scan.std(0)
+            values[start:end] = np.divide(scan, deviation, out=np.zeros_like(scan), where=deviation > 0)
+        people = pd.DataFrame({"scan_id": names, "subject": names, "group": names})
+        roles = table.loc[names].filter(like="fold_").iloc[:, : 1 if self.tiny else None]
+        about = {name: table.loc[names, name].to_numpy() for name in ("site", "label")}
+        folds = [people.assign(fold=fold, role=roles[name].to_numpy()) for fold, name in enumerate(roles)]
+        index = people.assign(**about, offset=ends[:-1], length=np.diff(ends))
+        cache, split = write_cache(folder, values, index, folds)
+        dataset = dataset_in(folder, 100, ["control", "autism"])
+        kept = read_table(PREDICTIONS).query("run == @run", local_dict={"run": load_model("bolt").run_name})
+        for precision in PRECISIONS[: 1 if self.tiny else None]:
+            trainings = [Training(fold, 0, folder / precision / str(fold)) for fold in range(len(folds))]
+            model, start = self.model(1 if self.tiny else 20, 32, precision), time.perf_counter()
+            errors = train_folds(cache, split, model, dataset, trainings, device=self.device.type, progress=False)
+            row = {"size": f"{len(folds)} folds of ABIDE-I", "precision": precision}
+            yield {"measure": "folds, start to last file", "value": time.perf_counter() - start, "unit": "s", **row}
+            assert not any(errors), errors
+            tables = [read_table(t.folder / "predictions.tsv").query("role == 'test'") for t in trainings]
+            both = pd.concat(tables).merge(kept, on=["fold", "scan_id"], suffixes=("", "_cpu"))
+            auc, of_cpu = (
+                np.mean(
+                    [roc_auc_score(of_fold["label"] == "autism", of_fold[name]) for _, of_fold in both.groupby("fold")]
+                )
+                for name in ("p_autism", "p_autism_cpu")
+            )
+            off = "" if self.tiny or abs(auc - of_cpu) <= 0.02 else f"the CPU's is {of_cpu:.3f}"
+            yield {"measure": "AUC of test scans", "value": auc, "unit": "", **row} | ({"failed": off} if off else {})
+            similarity = both["p_autism"].corr(both["p_autism_cpu"])
+            yield {"measure": "correlation with the CPU's probabilities", "value": similarity, "unit": "", **row}
+
+    def published(self, checkout: Path) -> Iterator[Row]:
+        """Measure the published code's steps (its own model, and Adam), without what its loop does around them."""
+        layers = types.ModuleType("timm.models.layers")
+        layers.trunc_normal_ = nn.init.trunc_normal_  # type: ignore[attr-defined]  # all that it needs of timm
+        sys.modules |= {"timm": layers, "timm.models": layers, "timm.models.layers": layers}
+        sys.path.insert(0, str(checkout))
+        with contextlib.redirect_stdout(io.StringIO()):
+            from Models.BolT.bolT import BolT as Published  # type: ignore[import-not-found]
+            from Models.BolT.hyperparams import getHyper_bolT  # type: ignore[import-not-found]
+
+            settings = getHyper_bolT()
+            settings.numHeads, settings.dim = 40, self.n_rois
+            net = Published(settings, types.SimpleNamespace(nOfClasses=2)).to(self.device)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
+        for volumes, n in self.sizes.items():
+            x, y = self.batch(n, volumes)
+
+            def step(x: Tensor = x, y: Tensor = y) -> None:
+                net.train()
+                optimizer.zero_grad()
+                logits, cls = net(x.transpose(1, 2))
+                spread = (cls - cls.mean(1, keepdim=True)).square().mean()
+                (nn.functional.cross_entropy(logits, y) + 0.1 * spread).backward()
+                optimizer.step()
+
+            def predict(x: Tensor = x) -> None:
+                net.eval()
+                with torch.inference_mode():
+                    net(x.transpose(1, 2))
+
+            row = {"size": f"{n} × {volumes}", "precision": "float32", "unit": "ms"}
+            for measure, act in (("training step, published code", step), ("prediction, published code", predict)):
+                yield {"measure": measure, "value": 1e3 * self.seconds(act), "memory_mb": self.peak(act), **row}
 
     def forward_passes(self) -> Iterator[Row]:
         """Measure prediction and relevance of the paper's model."""
@@ -192,6 +270,8 @@ class Bench:
     def folds(self, folder: Path) -> Iterator[Row]:
         """Train four folds of random scans, one by one and side by side, and compare their weights."""
         for number, (volumes, batch) in enumerate(self.sizes.items()):
+            if batch == 2:
+                continue
             n, length = (8, 36) if self.tiny else (1024 // 4**number, volumes * 3 // 2)
             cache, folds, dataset = made_up(folder / str(volumes), self.n_rois, n, length, volumes)
             for precision in PRECISIONS:
@@ -239,7 +319,7 @@ class Bench:
             for what, largest in LARGEST.items():
                 cpu, other = (values[what] for values in found)
                 difference = float((cpu - other).abs().max() / cpu.abs().max().clamp(min=1e-12))
-                row = {"measure": f"largest difference of {what}", "size": name, "precision": "float32"}
+                row: Row = {"measure": f"largest difference of {what}", "size": name, "precision": "float32"}
                 row |= {"value": difference, "unit": "of the largest"}
                 yield row | ({} if difference <= largest else {"failed": f"above {largest:g}"})
 
@@ -319,35 +399,42 @@ def switch_randomness_off(net: nn.Module) -> None:
             module.dropout = 0.0
 
 
-def check(measure: str, holds: bool, failed: str, **row: str) -> Row:
+def check(measure: str, holds: bool, failed: str, **row: object) -> Row:
     """Return the row of a check."""
     return {"measure": measure, "value": float(holds), "unit": "", **row} | ({} if holds else {"failed": failed})
 
 
 def made_up(folder: Path, n_rois: int, n: int, volumes: int, crop: int) -> tuple[Path, Path, Dataset]:
     """Write a cache of random scans and four folds; return their paths, and the dataset."""
-    random, cache = np.random.default_rng(0), folder / "cache"
+    random = np.random.default_rng(0)
     names = [f"sub-{number:04d}" for number in range(n)]
     people = pd.DataFrame({"scan_id": names, "subject": names, "group": names})
     index = people.assign(site="a", label=["no", "yes"] * (n // 2), offset=np.arange(n) * volumes, length=volumes)
-    rois = pd.DataFrame({"value": range(1, n_rois + 1), "name": "r", "network": "n", "hemisphere": "L"})
     parts = np.arange(n) // 2 % 4  # two neighbours are of both classes
     folds = [
         people.assign(fold=fold, role=np.array(["test", "validation", "train", "train"])[(parts - fold) % 4])
         for fold in range(4)
     ]
+    values = random.standard_normal((n * volumes, n_rois)).astype(np.float32)
+    return *write_cache(folder, values, index, folds), dataset_in(folder, crop)
+
+
+def write_cache(folder: Path, values: np.ndarray, index: pd.DataFrame, folds: list[pd.DataFrame]) -> tuple[Path, Path]:
+    """Write a cache of series, and folds; return their paths."""
+    cache = folder / "cache"
+    rois = pd.DataFrame({"value": range(1, values.shape[1] + 1), "name": "r", "network": "n", "hemisphere": "L"})
     cache.mkdir(parents=True)
-    np.save(cache / "series.npy", random.standard_normal((n * volumes, n_rois)).astype(np.float32))
+    np.save(cache / "series.npy", values)
     index.to_csv(cache / "index.tsv", sep="\t", index=False)
     rois.to_csv(cache / "rois.tsv", sep="\t", index=False)
-    (cache / "manifest.json").write_text(json.dumps({"n_rois": n_rois}))
+    (cache / "manifest.json").write_text(json.dumps({"n_rois": values.shape[1]}))
     pd.concat(folds).to_csv(folder / "folds.tsv", sep="\t", index=False)
-    return cache, folder / "folds.tsv", dataset_in(folder, crop)
+    return cache, folder / "folds.tsv"
 
 
-def dataset_in(folder: Path, crop: int) -> Dataset:
-    """Return the dataset that `made_up` writes."""
-    return Dataset(name="made_up", source="series", path=folder, label="label", classes=["no", "yes"], crop=crop)
+def dataset_in(folder: Path, crop: int, classes: Sequence[str] = ("no", "yes")) -> Dataset:
+    """Return the dataset whose cache is in a folder."""
+    return Dataset(name="made_up", source="series", path=folder, label="label", classes=list(classes), crop=crop)
 
 
 def about(device: torch.device) -> str:
@@ -362,6 +449,8 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a small model: a test of the benchmark")
     parser.add_argument("--out", type=Path, help="table to write")
+    parser.add_argument("--abide", type=Path, help="cc200_nofilt_noglobal_871.npz: ABIDE-I's ready series")
+    parser.add_argument("--published", type=Path, help="a checkout of the published code, icon-lab/BolT; needs einops")
     parser.add_argument("--train", type=Path, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     bench = Bench(device_of(options.device, None), options.tiny)
@@ -371,9 +460,13 @@ def main() -> None:
     start, rows = time.perf_counter(), list[Row]()
     with tempfile.TemporaryDirectory() as folder:
         folds, killed = Path(folder, "folds"), Path(folder, "killed")
-        measured = bench.training_steps(), bench.forward_passes(), bench.folds(folds)
+        real = bench.abide(options.abide, Path(folder, "abide")) if options.abide else ()
+        published = bench.published(options.published) if options.published else ()
+        checks = bench.syncs(), bench.equal(), bench.resumes(killed)
         try:
-            for row in chain(bench.syncs(), bench.equal(), *measured, bench.resumes(killed)):
+            for row in chain(
+                bench.training_steps(), real, published, bench.forward_passes(), bench.folds(folds), *checks
+            ):
                 rows.append(row)
                 shown = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
                 print(*shown, sep="  ", flush=True)
