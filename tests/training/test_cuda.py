@@ -55,10 +55,7 @@ def test_the_papers_model_learns_and_is_explained(tmp_path, precision):
     ("name", "free"), [("bolt", 2**40), ("bolt", 0), ("cnn_lstm", 2**40), ("bnt", 2**40), ("braingnn", 2**40)]
 )
 def test_folds_side_by_side_equal_folds_alone(tmp_path, monkeypatch, name, free):
-    """With scans of different length, mixed and averaged: whatever the streams share is complete when it is read.
-
-    Without free memory the series are left on the host.
-    """
+    """With scans of different length, mixed and averaged. Without free memory the series are left on the host."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 2**40))
     toy = write_toy(tmp_path / "toy", more=[ROLES[::-1]])
     model = short_model(name, mixup=0.4, average_weights=0.9, clip_gradient=1.0)
@@ -72,8 +69,8 @@ def test_folds_side_by_side_equal_folds_alone(tmp_path, monkeypatch, name, free)
 
 
 def test_a_training_equals_that_on_the_cpu_to_rounding(tmp_path):
-    """Dropout and mixtures included: both draw the same masks and partners."""
-    toy = write_toy(tmp_path / "toy")
+    """Dropout and mixtures included: both draw the same masks (with scans of the crop's length) and partners."""
+    toy = write_toy(tmp_path / "toy", lengths=[30] * 12)
     model = short_model("bolt", mixup=0.4, learning_rate=1e-5, peak_learning_rate=1e-4)
     dropped = {"dropout": 0.3, "input_dropout": 0.2, "roi_dropout": 0.2}
     model, histories = model.model_copy(update={"hyper": model.hyper | dropped}), []
