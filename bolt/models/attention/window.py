@@ -8,8 +8,10 @@ for each slot.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +20,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from bolt.models import layers
-from bolt.models.attention.windows import Windows
+from bolt.models.attention.windows import Windows, windows_of
 from bolt.models.base import full_precision
 from bolt.models.parts import masks
 
+log = logging.getLogger(__name__)
 AT_ONCE = {"cpu": 2**21, "cuda": 2**27}
 """Scores, or gathered numbers, in memory at a time, by device: few fit in a CPU's cache, many keep a GPU busy."""
 CLS_SLOT = masks.LOW
@@ -142,7 +145,7 @@ def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0
     parts: list[Tensor] = []
     with full_precision(q.device):
         for sets, tile, n_cls in _all_sets(bias.to(dtype), shape):
-            mixed: Tensor = _Attend.apply(*exact, tile, sets, drop, shape.windows.n_cls > 0)
+            mixed = attend_sets(*exact, tile, sets, drop, shape.windows.n_cls > 0)
             # CLS tokens come first, and those of scans come last
             parts = [mixed[:, :n_cls].flatten(0, 1), *parts]
             if mixed.shape[1] > n_cls:
@@ -255,6 +258,50 @@ def _distance(shape: Shape, device: torch.device) -> Tensor:
     key = torch.arange(-shape.fringe, window + shape.fringe, device=device)
     query = torch.arange(window, device=device)
     return key - query[:, None] + shape.reach - 1
+
+
+def attend_sets(q: Tensor, kv: Tensor, tile: Tensor, sets: _Sets, drop: Drop | None, cls: bool) -> Tensor:
+    """Compute the attention of each query of some sets to the keys of its set.
+
+    Parameters
+    ----------
+    q, kv
+        As for `attend`.
+    tile : Tensor
+        The bias of a set's queries and keys, (h, queries, keys).
+    sets : _Sets
+    drop : Drop or None
+    cls : bool
+        Whether the first key is that of a CLS token.
+
+    Returns
+    -------
+    Tensor
+        (sets, queries, h·d).
+    """
+    in_triton = _triton() if q.is_cuda and q.dtype == torch.float32 else None
+    mixed: Tensor = (in_triton or _Attend).apply(q, kv, tile, sets, drop, cls)
+    return mixed
+
+
+@cache
+def _triton() -> type[torch.autograd.Function] | None:
+    """Return `_Attend` in Triton, or None where Triton is missing or cannot compile it."""
+    try:
+        from bolt.models.attention.triton_window import Attend
+
+        windows = windows_of((8, 6), 4, 2, "cover", "local")
+        shape = Shape(windows, 2, 2, 6, 0, True)
+        rows, sizes = windows.n_cls + windows.n_tokens, sum(shape.bias_sizes)
+        shapes = (rows, 8), (rows, 16), (2, sizes)
+        q, kv, bias = (torch.ones(*size, device="cuda", requires_grad=True) for size in shapes)
+        ((sets, tile, _),) = _all_sets(bias, shape)
+        Attend.apply(q, kv, tile, sets, Drop(6554, 1), True).sum().backward()
+        torch.cuda.synchronize()
+    except Exception as error:  # of many kinds, from Triton, its compilers and the driver
+        log.info("attention is computed by torch, which is slower, without Triton: %s", error)
+        return None
+    return Attend
 
 
 class _Attend(torch.autograd.Function):

@@ -1,0 +1,44 @@
+"""Attention in Triton, run by its interpreter: equal to torch in double precision, with gradients and dropout."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from bolt.models.attention import window
+from tests.models.test_window_attention import ROWS, assert_all_close_to_the_largest, inputs_of_rows, with_gradients
+
+SHORT = [(case | {"heads": 1}, bold_rows) for case, bold_rows in ROWS if max(case.get("lengths", (60,))) <= 60]
+"""The interpreter takes seconds for a scan of sixty volumes."""
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+pytest.importorskip("triton", reason="Triton comes with CUDA builds of torch")
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("case", "bold_rows"), SHORT, ids=str)
+def test_it_equals_torch(case, bold_rows, monkeypatch):
+    """With dropout; without, all weights are kept."""
+    from bolt.models.attention.triton_window import Attend
+
+    tensors, shape = inputs_of_rows(case, bold_rows)
+    given, results = torch.randn_like(tensors[0]), []
+    for way in (window._Attend, Attend):
+        monkeypatch.setattr(window, "_Attend", way)
+        torch.manual_seed(5)
+        results.append(with_gradients(window.attend(*tensors, shape, 0.3), tensors, given))
+    assert_all_close_to_the_largest(*results, 1e-11)
+
+
+def test_seeds_may_be_on_the_device(monkeypatch):
+    from bolt.models.attention.triton_window import Attend
+
+    tensors, shape = inputs_of_rows({"lengths": (33, 20)}, True)
+    monkeypatch.setattr(window, "_Attend", Attend)
+    results = []
+    for seed in (2**40 + 3, torch.tensor(2**40 + 3)):
+        monkeypatch.setattr(window, "draw_drop", lambda p, seed=seed: window.Drop(2**14, seed))
+        results.append(window.attend(*tensors, shape, 0.25))
+    assert torch.equal(*results)
