@@ -9,9 +9,9 @@ Symbols: T volumes, W window, s stride, L fringe, F windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 ClsToken = Literal["local", "global", "none"]
 Tail = Literal["cover", "drop"]
-Kept = TypeVar("Kept")
 
 
 def window_starts(length: int, window: int, stride: int, tail: Tail) -> list[int]:
@@ -74,7 +73,7 @@ class Windows:
     def __init__(self, starts: Sequence[Sequence[int]], lengths: Sequence[int], window: int, cls_token: ClsToken):
         self.starts, self.lengths = tuple(map(tuple, starts)), tuple(lengths)
         self.window, self.cls_token = window, cls_token
-        self._kept: dict[tuple[Any, ...], Any] = {}
+        self._kept: dict[tuple[int, int, torch.device], Gather] = {}
         windows = tuple(map(len, self.starts))
         self.counts = windows if cls_token == "local" else (int(cls_token == "global"),) * len(windows)
         self.n_cls, self.n_tokens, self.n_windows = sum(self.counts), sum(self.lengths), sum(windows)
@@ -105,17 +104,11 @@ class Windows:
 
     def gather(self, fringe: int, beyond: int, device: torch.device) -> Gather:
         """Return the index tensors on `device`, cached."""
-        key = ("gather", fringe, beyond)
-        return self.on_device(key, lambda: Gather(*(part.to(device) for part in self._gather(fringe, beyond))), device)
-
-    def on_device(self, key: tuple[Any, ...], build: Callable[[], Kept], device: torch.device) -> Kept:
-        """Return what `build` returns, tensors on `device`; cached."""
-        key = (*key, device)
+        key = (fringe, beyond, device)
         if key not in self._kept:
             with torch.inference_mode(False):  # they outlive the call, and autograd may need them later
-                self._kept[key] = build()
-        kept: Kept = self._kept[key]
-        return kept
+                self._kept[key] = Gather(*(part.to(device) for part in self._gather(fringe, beyond)))
+        return self._kept[key]
 
     def _gather(self, fringe: int, beyond: int) -> Gather:
         """Build the index tensors where the lengths are."""
