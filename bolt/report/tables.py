@@ -322,10 +322,11 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame, *, expected: int) -
     """
     keys = ["fold", "importance", "tokens", "level"]
     indexed = table[table["fold"].isin(["mean", "sd"])].set_index(keys).sort_index()
-    by_scan, by_subject = (indexed.xs(level, level="level")[list(METRICS)] for level in ("scan", "subject"))
+    of_level = {level: indexed.xs(level, level="level")[list(METRICS)] for level in NAMES["levels"]}
+    same = {"token": "scan", "scan": "subject"}  # one sample per scan, one scan per subject
     rows = []
     for level, level_name in NAMES["levels"].items():
-        if level == "scan" and by_scan.equals(by_subject):
+        if level in same and of_level[level].equals(of_level[same[level]]):
             continue
         for (tokens, volumes), importance in product(NAMES["volumes"].items(), ("fitted", "none", "inner")):
             if ("mean", importance, tokens, level) not in indexed.index:

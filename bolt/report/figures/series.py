@@ -329,6 +329,8 @@ def draw_landmarks(curves: Sequence[Curve], out: Path) -> None:
                 subsets[subsets["fold"] == fold].set_index(["level", "offset"]).sort_index() for fold in ("mean", "sd")
             )
             for level, (name, colour) in LEVELS.items():
+                if level == "token" and means["accuracy"].loc[level].equals(means["accuracy"].loc["scan"]):
+                    continue  # one sample per scan
                 mean, sd = 100 * means["accuracy"].loc[level], 100 * sds["accuracy"].loc[level]
                 left.fill_between(mean.index, mean - sd, mean + sd, color=colour, alpha=0.18, lw=0)
                 left.plot(mean.index, mean, color=colour, lw=1.6, label=name)

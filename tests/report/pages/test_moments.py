@@ -55,6 +55,11 @@ def test_the_papers_values_stand_below_ours_and_one_scan_a_subject_is_not_shown_
     same = table[table["level"] == "subject"].assign(level="scan")
     once = landmark_table(pd.concat([table[table["level"] != "scan"], same]), paper_of(None, "schaefer400"), expected=3)
     assert "scan (majority vote)" not in set(once["prediction per"])
+    whole = table[table["level"] == "scan"].assign(level="token")  # landmark_samples: scans
+    side_by_side = landmark_table(
+        pd.concat([table[table["level"] != "token"], whole]), paper_of(None, "schaefer400"), expected=3
+    )
+    assert "single volume" not in set(side_by_side["prediction per"])
 
 
 @pytest.mark.usefixtures("pdf")
