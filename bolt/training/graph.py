@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bolt.models.base import SeriesModel
-from bolt.models.parts.masks import draw_seed, given_seeds
+from bolt.models.parts.masks import given_seeds, new_seed
 from bolt.training.batches import Batch
 from bolt.training.device import copied_to
 
@@ -49,10 +50,10 @@ class StepGraphs:
         """Return loss and logits of a batch; the gradients of the weights must be None, and are then those of it."""
         shapes = tuple(value.shape if isinstance(value, Tensor) else value for value in batch)
         if not self.possible or (shapes not in self.graphs and len(self.graphs) == MOST_GRAPHS):
-            return self.gradient(batch)
+            return self._launch(batch)
         if shapes not in self.graphs:
             self.graphs[shapes] = None
-            return self.gradient(batch)
+            return self._launch(batch)
         graph = self.graphs[shapes]
         if graph is None:
             try:
@@ -61,8 +62,13 @@ class StepGraphs:
                 log.warning("the steps of this training are not replayed, which is slower: %s", error)
                 self.close()
                 self.net.zero_grad()
-                return self.gradient(batch)
+                return self._launch(batch)
         return graph.replay(batch)
+
+    def _launch(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Launch a step as usual, but with seeds on the device: nothing may be compiled while it is recorded."""
+        with given_seeds(copied_to(batch.x.device, torch.tensor(new_seed())) for _ in count()):
+            return self.gradient(batch)
 
     def close(self) -> None:
         """Free the memory of all graphs, and make no more."""
@@ -87,7 +93,7 @@ class _Graph:
         for place, value in zip(self.batch, batch, strict=True):
             if isinstance(place, Tensor) and isinstance(value, Tensor):
                 place.copy_(value, non_blocking=True)
-        seeds = torch.tensor([draw_seed() for _ in range(self.n_seeds)], dtype=torch.int64)
+        seeds = torch.tensor([new_seed() for _ in range(self.n_seeds)], dtype=torch.int64)
         self.seeds[: self.n_seeds].copy_(copied_to(self.seeds.device, seeds))
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient

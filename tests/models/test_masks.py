@@ -56,8 +56,10 @@ def test_triton_equals_torch_bit_for_bit(n_lines, n_groups, dropped):
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for seed in (5, 2**32 + 16, 2**63 - 2):
-        kept = triton_masks.kept_of_lines(numbered(n_lines).to(device), n_groups, dropped, seed)
-        assert torch.equal(kept.cpu(), masks.in_torch(numbered(n_lines), n_groups, dropped, seed))
+        expected = masks.in_torch(numbered(n_lines), n_groups, dropped, seed)
+        for place in (seed, torch.tensor(seed, device=device)):  # a graph finds it on the device
+            kept = triton_masks.kept_of_lines(numbered(n_lines).to(device), n_groups, dropped, place)
+            assert torch.equal(kept.cpu(), expected)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -49,9 +49,14 @@ Seed = int | Tensor
 _given: list[Iterator[Tensor]] = []
 
 
+def new_seed() -> int:
+    """Draw the seed of a mask from torch's generator of the CPU, so a GPU does not wait."""
+    return int(torch.randint(2**63 - 1, ()))
+
+
 def draw_seed() -> Seed:
-    """Draw the seed of a mask from torch's generator of the CPU, so a GPU does not wait; or take the next given one."""
-    return next(_given[-1]) if _given else int(torch.randint(2**63 - 1, ()))
+    """Return a new seed, or the next of those that are given."""
+    return next(_given[-1]) if _given else new_seed()
 
 
 @contextmanager
