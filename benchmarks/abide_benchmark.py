@@ -219,11 +219,10 @@ def main() -> None:
         finally:  # also of what was trained before an error or Ctrl-C
             keep(out)
         experiment = [sys.executable, "-m", "bolt", "experiment", "--config", "results/abide1/config.yaml"]
-        configured = read_yaml(Path("results/abide1/config.yaml"))
-        for name in EXPERIMENTS:
-            if name != "abide_benchmark":
-                folds = configured["folds"] | {"run": common_folds(name)}
-                write_yaml(configured | {"folds": folds}, Path("results/abide1/config.yaml"))
+        configured, asked = read_yaml(Path("results/abide1/config.yaml")), read_yaml(configuration)["folds"]["run"]
+        for name in reversed(EXPERIMENTS):  # the last leaves the configuration as it was, for the next start
+            folds = configured["folds"] | {"run": asked if name == "abide_benchmark" else common_folds(name)}
+            write_yaml(configured | {"folds": folds}, Path("results/abide1/config.yaml"))
             subprocess.run([*experiment, "--name", name], check=True)
             for suffix in (".tsv", ".json", "_tests.tsv", "_tests.json"):
                 shutil.copy(out / "results/paper" / f"{name}{suffix}", HERE / f"{kept_as(name)}{suffix}")
