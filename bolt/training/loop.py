@@ -369,6 +369,7 @@ class Fit:
                 hint="Give the job more memory, run fewer jobs side by side, or lower 'training: batch_size' in the "
                 "model's configuration",
             )
+        self.graphs.close()  # parts are not replayed, and the graphs keep the memory of a step
         torch.cuda.empty_cache()
         if size == 1:
             raise MemoryShortage(

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from bolt.models.attention import window
-from tests.models.test_window_attention import ROWS, assert_all_close_to_the_largest, inputs_of_rows, with_gradients
+from tests.models.test_window_attention import (
+    ROWS,
+    assert_all_close_to_the_largest,
+    inputs,
+    inputs_of_rows,
+    with_gradients,
+)
 
 SHORT = [(case | {"heads": 1}, bold_rows) for case, bold_rows in ROWS if max(case.get("lengths", (60,))) <= 60]
 """The interpreter takes seconds for a scan of sixty volumes."""
@@ -42,3 +48,16 @@ def test_seeds_may_be_on_the_device(monkeypatch):
         monkeypatch.setattr(window, "draw_drop", lambda p, seed=seed: window.Drop(2**14, seed))
         results.append(window.attend(*tensors, shape, 0.25))
     assert torch.equal(*results)
+
+
+def test_scores_may_differ_much_between_windows(monkeypatch):
+    from bolt.models.attention.triton_window import Attend
+
+    (q, kv, bias), shape = inputs(lengths=(28,), fringe=0, heads=1, dtype=torch.float64)
+    with torch.no_grad():
+        q[:, 0], kv[2 + 24, 0] = 30, 30  # volume 24 is in the second window alone, and outweighs all others by e**200
+    expected = window.attend(q, kv, bias, shape)
+    monkeypatch.setattr(window, "_Attend", Attend)
+    torch.testing.assert_close(window.attend(q, kv, bias, shape), expected)
+    single = window.attend(q.float(), kv.float(), bias.float(), shape)
+    torch.testing.assert_close(single, expected.float(), rtol=1e-4, atol=1e-5)
