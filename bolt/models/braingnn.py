@@ -90,7 +90,9 @@ class TopPooling(nn.Module):
         """Pool nodes (batch, N, features) and edges (batch, N, N)."""
         length = self.direction.norm()
         scores = (nodes @ (self.direction / length)).sigmoid()
-        kept = scores.topk(math.ceil(self.ratio * nodes.shape[1])).indices.sort().values
+        # of nodes that score alike, as in graphs without an edge, the first are kept: `topk` keeps others on a GPU
+        best_first = scores.argsort(descending=True, stable=True)
+        kept = best_first[:, : math.ceil(self.ratio * nodes.shape[1])].sort().values
         scan = torch.arange(len(kept), device=kept.device)[:, None]
         nodes = (nodes * scores[:, :, None])[scan, kept]
         graph = graph[scan[:, :, None], kept[:, :, None], kept[:, None]]

@@ -96,6 +96,8 @@ def test_pooling_keeps_the_better_half_with_their_edges():
     torch.testing.assert_close(pooled.nodes[0, :, 0], torch.tensor([1.0, 3.0, 2.0]) * pooled.scores[0, [0, 2, 4]])
     assert pooled.graph[0].tolist() == [[0, 2, 4], [10, 12, 14], [20, 22, 24]]
     assert pooled.length.item() == 3
+    alike = pool(torch.ones(2, 40, 1), torch.zeros(2, 40, 40))
+    assert alike.kept.tolist() == [list(range(20))] * 2, "the same on every device"
 
 
 def test_two_steps():
