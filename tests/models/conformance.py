@@ -1,7 +1,5 @@
 """All models at small sizes, and simulated signals that a model should be able to learn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.config import Model, known, load_model
-from bolt.models.base import ConnectivityModel, SeriesModel
+from bolt.models.base import SeriesModel
 from bolt.models.registry import combines, create_model, has_epochs, with_facts
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -43,9 +41,6 @@ NOT_REACHED = {
     "longformer": ("blocks.1.attention.local.weight", "blocks.1.attention.local.bias"),
 }
 """Parameters without a gradient by design: only CLS tokens are queries in the last block."""
-
-OF_CORRELATION = ("gc_lstm", "stagin")
-"""Models of series that read only the correlations within windows."""
 
 ALL = known("model")
 """Every file in `config/models`."""
@@ -95,16 +90,11 @@ def size(model: nn.Module) -> int:
 
 def attended(q: Tensor, k: Tensor, v: Tensor, n_heads: int, seen: Tensor | None = None, bias: Tensor | float = 0.0):
     """Compute attention explicitly, of (tokens, n) each; `seen` (queries, keys) and `bias` (heads, queries, keys)."""
-    heads = []
-    size = q.shape[1] // n_heads
-    for head in range(n_heads):
-        columns = slice(head * size, (head + 1) * size)
-        scores = q[:, columns] @ k[:, columns].T / size**0.5
-        scores = scores + (bias[head] if isinstance(bias, Tensor) else bias)
-        if seen is not None:
-            scores[~seen] = -torch.inf
-        heads.append(scores.softmax(1) @ v[:, columns])
-    return torch.cat(heads, dim=1)
+    q, k, v = (part.unflatten(1, (n_heads, -1)).transpose(0, 1) for part in (q, k, v))
+    scores = q @ k.mT / q.shape[2] ** 0.5 + bias
+    if seen is not None:
+        scores[:, ~seen] = -torch.inf
+    return (scores.softmax(2) @ v).transpose(0, 1).flatten(1)
 
 
 def joint_attention(layer: nn.MultiheadAttention, query: Tensor, key: Tensor) -> Tensor:
@@ -113,22 +103,14 @@ def joint_attention(layer: nn.MultiheadAttention, query: Tensor, key: Tensor) ->
     return layer.out_proj(attended(query @ wq.T + bq, key @ wk.T + bk, key @ wv.T + bv, layer.num_heads))
 
 
-def of_correlation(name: str, net: SeriesModel) -> bool:
-    return isinstance(net, ConnectivityModel) or load_model(name).model in OF_CORRELATION
-
-
-def labelled(n: int, time: int, n_rois: int, n_classes: int, *, correlated: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """Simulate series (n, time, rois) whose class shifts the mean of an ROI, or correlates a pair of ROIs."""
+def labelled(n: int, time: int, n_rois: int, n_classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Simulate z-scored series (n, time, rois): a pair of ROIs correlates, that of the class."""
     random = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, time, n_rois, generator=random)
+    x, shared = torch.randn(n, time, n_rois, generator=random), torch.randn(n, time, generator=random)
     labels = torch.arange(n) % n_classes
-    for i, label in enumerate(labels.tolist()):
-        if correlated:
-            shared = torch.randn(time, generator=random)
-            x[i, :, [label, label + 1]] += 2 * shared[:, None]
-        else:
-            x[i, :, label] += 1
-    return x, labels
+    for roi in (labels, labels + 1):
+        x[torch.arange(n), :, roi] += 2 * shared
+    return (x - x.mean(1, keepdim=True)) / x.std(1, correction=0, keepdim=True), labels
 
 
 def loss_of(net: nn.Module, x: Tensor, labels: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """GC-LSTM: its windows, correlations and filters against numpy, and its memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
