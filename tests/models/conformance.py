@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bolt.config import Model, known, load_model
 from bolt.models.base import SeriesModel
-from bolt.models.registry import combines, create_model, has_epochs, with_facts
+from bolt.models.registry import create_model, fitted_at_once, has_epochs, with_facts
 
 SMALL: dict[str, dict[str, Any]] = {
     "band": {"hidden": 16, "inner": 16, "n_layers": 2, "n_heads": 2},
@@ -45,8 +45,7 @@ NOT_REACHED = {
 ALL = known("model")
 """Every file in `config/models`."""
 TORCH = [name for name in ALL if has_epochs(load_model(name).model)]
-ENSEMBLES = [name for name in ALL if combines(load_model(name).model)]
-AT_ONCE = [name for name in ALL if name not in TORCH + ENSEMBLES]
+AT_ONCE = [name for name in ALL if fitted_at_once(load_model(name).model)]
 CROP = 30  # volumes
 
 
@@ -58,14 +57,11 @@ def small(name: str) -> Model:
 def small_model(model: Model) -> Model:
     """Return a configuration, with its members, at the size for tests."""
     if model.model not in SMALL:
-        pytest.fail(
-            f"model '{model.model}' has no entry in tests/models/conformance.py: add its small settings to SMALL"
-        )
+        pytest.fail(f"model '{model.model}' has no entry in tests/models/conformance.py: add its settings to SMALL")
+    # null follows the data and stays
     fewer = {key: value for key, value in SMALL[model.model].items() if model.hyper.get(key, value) is not None}
     members = [small_model(member) for member in model.members]
-    return model.model_copy(
-        update={"hyper": model.hyper | fewer, "members": members}
-    )  # null follows the data and stays
+    return model.model_copy(update={"hyper": model.hyper | fewer, "members": members})
 
 
 def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:
@@ -73,8 +69,7 @@ def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:
     torch.manual_seed(seed)
     model = small(name)
     settings = with_facts(model.model, model.hyper, {"crop": CROP, "tr": 2.0})
-    net: SeriesModel = create_model(model.model, n_rois, n_classes, **settings)
-    return net
+    return create_model(model.model, n_rois, n_classes, **settings)
 
 
 def as_configured(name: str, n_rois: int, n_classes: int, **changed: object) -> nn.Module:

@@ -184,14 +184,6 @@ def test_a_published_state_dict_is_loaded_with_its_buffers_unless_they_are_of_ot
         from_reference({}, **GEOMETRY)
 
 
-@pytest.mark.parametrize("kind", ["dropout", "input_dropout"])
-def test_dropout_only_in_training(kind):
-    model, x = small(**{kind: 0.5}), torch.randn(1, 9, 5, dtype=torch.float64)
-    assert not torch.equal(model(x).logits, model(x).logits)
-    model.eval()
-    assert torch.equal(model(x).logits, model(x).logits)
-
-
 DROPOUTS = ("dropout", "input_dropout", "roi_dropout", "correlations_dropout")
 
 
