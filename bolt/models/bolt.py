@@ -17,16 +17,7 @@ from torch import Tensor, nn
 
 from bolt.io.errors import DataError
 from bolt.models.attention.fused import Attended, Block, FusedWindowAttention
-from bolt.models.attention.windows import (
-    ClsToken,
-    PaddedWindows,
-    Tail,
-    Windows,
-    one_window,
-    pack,
-    unpack,
-    windows_of,
-)
+from bolt.models.attention.windows import ClsToken, PaddedWindows, Tail, Windows, one_window, pack, unpack, windows_of
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.layers import Dropout, check_length, check_rules, dropout
 from bolt.models.parts.connectivity import pearson
@@ -149,13 +140,30 @@ class BolT(SeriesModel):
         self.cls_token, self.windowed, self.n_covariates = cls_token, windowed, n_covariates
         self.min_length = window if windowed else 1
         hidden = n_rois if hidden is None else hidden
-        shares = {"dropout": dropout, "input_dropout": input_dropout, "roi_dropout": roi_dropout}
-        self._check(fringes, n_blocks, stride_coefficient, shares | {"correlations_dropout": correlations_dropout})
-        check_rules(correlations=(correlations >= 0, "must not be negative"))
-        local = cls_token == "local" or not dropout_before_fusion
-        check_rules(dropout_before_fusion=(local, "must be false without a CLS token per window (cls_token: local)"))
-        fits = input_projection or n_rois == hidden
-        check_rules(input_projection=(fits, f"must be true: {n_rois} ROIs do not match hidden: {hidden}"))
+        local, share = cls_token == "local", "must be at least 0 and below 1"
+        mismatch = f"must be true: {n_rois} ROIs do not match hidden: {hidden}"
+        check_rules(
+            window=(window >= 1, "must be at least 1"),
+            stride_coefficient=(0 < stride_coefficient <= 1, "must be above 0 and at most 1"),
+            stride=(1 <= self.stride <= window, f"must be from 1 to the window, {window}"),
+            n_blocks=(n_blocks >= 1, "must be at least 1"),
+            fringe=(len(fringes) == n_blocks, f"must be {n_blocks} numbers, one per block"),
+            fringe_coefficient=(min(fringes, default=0) >= 0, "and the fringes must not be negative"),
+            dropout=(0 <= dropout < 1, share),
+            input_dropout=(0 <= input_dropout < 1, share),
+            roi_dropout=(0 <= roi_dropout < 1, share),
+            correlations_dropout=(0 <= correlations_dropout < 1, share),
+            tail=(tail in ("cover", "drop"), "must be 'cover' or 'drop'"),
+            cls_token=(cls_token in ("local", "global", "none"), "must be 'local', 'global' or 'none'"),
+            windowed=(windowed or not local, "must be true for local CLS tokens"),
+            n_covariates=(n_covariates >= 0, "must not be negative"),
+            correlations=(correlations >= 0, "must not be negative"),
+            dropout_before_fusion=(
+                local or not dropout_before_fusion,
+                "must be false without a CLS token per window (cls_token: local)",
+            ),
+            input_projection=(input_projection or n_rois == hidden, mismatch),
+        )
 
         self.input_dropout, self.roi_dropout = Dropout(input_dropout), roi_dropout
         self.projection = nn.Linear(n_rois, hidden) if input_projection else nn.Identity()
@@ -180,24 +188,6 @@ class BolT(SeriesModel):
             layers = Dropout(correlations_dropout), nn.Linear(n_pairs, correlations), nn.LayerNorm(correlations)
             self.correlations = nn.Sequential(*layers)
         self.classifier = nn.Linear(hidden + correlations + n_covariates, n_classes)
-
-    def _check(
-        self, fringes: list[int], n_blocks: int, stride_coefficient: float, dropouts: Mapping[str, float]
-    ) -> None:
-        """Refuse settings without meaning (ConfigError)."""
-        check_rules(
-            window=(self.window >= 1, "must be at least 1"),
-            stride_coefficient=(0 < stride_coefficient <= 1, "must be above 0 and at most 1"),
-            stride=(1 <= self.stride <= self.window, f"must be from 1 to the window, {self.window}"),
-            n_blocks=(n_blocks >= 1, "must be at least 1"),
-            fringe=(len(fringes) == n_blocks, f"must be {n_blocks} numbers, one per block"),
-            fringe_coefficient=(min(fringes, default=0) >= 0, "and the fringes must not be negative"),
-            **{name: (0 <= share < 1, "must be at least 0 and below 1") for name, share in dropouts.items()},
-            tail=(self.tail in ("cover", "drop"), "must be 'cover' or 'drop'"),
-            cls_token=(self.cls_token in ("local", "global", "none"), "must be 'local', 'global' or 'none'"),
-            windowed=(self.windowed or self.cls_token != "local", "must be true for local CLS tokens"),
-            n_covariates=(self.n_covariates >= 0, "must not be negative"),
-        )
 
     def window_starts(self, length: int) -> Tensor:
         """Return the first volume of each window of a scan of `length` volumes, (F,).

@@ -167,16 +167,10 @@ class BrainGNN(ConnectivityModel):
         self.consistency_weight, self.ratio = consistency_weight, ratio
         self.convolutions = nn.ModuleList(RoiConvolution(n_rois, n, hidden, communities) for n in (n_rois, hidden))
         self.poolings = nn.ModuleList(TopPooling(hidden, ratio) for _ in range(2))
-        self.head = nn.Sequential(
-            nn.Linear(4 * hidden, hidden),
-            nn.ReLU(),
-            BatchNorm(hidden),
-            Dropout(dropout),
-            nn.Linear(hidden, inner),
-            nn.ReLU(),
-            BatchNorm(inner),
-            Dropout(dropout),
-        )
+        layers: list[nn.Module] = []
+        for n_in, n_out in ((4 * hidden, hidden), (hidden, inner)):
+            layers += [nn.Linear(n_in, n_out), nn.ReLU(), BatchNorm(n_out), Dropout(dropout)]
+        self.head = nn.Sequential(*layers)
         self.classifier = nn.Linear(inner, n_classes)
 
     @property

@@ -116,7 +116,11 @@ class GCLSTM(SeriesModel):
         """
         series = unit_series(windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
         correlations = inner_products(series)
-        graphs, inputs = scaled_laplacian(correlations), self._weighted(series, correlations)
+        # for correlations C = ZᵀZ and input weights W, C W and Zᵀ(Z W) are equal but for rounding; the second needs
+        # fewer operations if windows are short
+        short = 2 * windows.shape[2] < windows.shape[3]
+        inputs = series.mT @ self.input(series) if short else self.input(correlations)
+        graphs = scaled_laplacian(correlations)
         total = torch.zeros_like(state)
         for graph, given in zip(graphs.unbind(1), inputs.unbind(1), strict=True):
             terms = (given + self.recurrent(state)).chunk(self.order, dim=-1)
@@ -125,14 +129,6 @@ class GCLSTM(SeriesModel):
             state = o.sigmoid() * cell.tanh()
             total = total + state
         return state, cell, total
-
-    def _weighted(self, series: Tensor, correlations: Tensor) -> Tensor:
-        """Apply the input weights W to correlations C = ZᵀZ of unit series Z (..., volumes, rois).
-
-        C W and Zᵀ(Z W) are equal but for rounding; the second needs fewer operations if windows are short.
-        """
-        volumes, n_rois = series.shape[-2:]
-        return series.mT @ self.input(series) if 2 * volumes < n_rois else self.input(correlations)
 
 
 def scaled_laplacian(correlations: Tensor) -> Tensor:

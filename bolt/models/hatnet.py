@@ -7,6 +7,7 @@ https://doi.org/10.48550/arXiv.2007.13007
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,11 +67,11 @@ class HATNet(SeriesModel):
         check_rules(window=(window >= 2, "must be at least 2"))
         self.window = window
         self.min_length = (window - 1) * stride + 1
-        self.convolutions = nn.Sequential(
-            *_convolution(n_rois, channels),
-            *_convolution(channels, channels),
-            *_convolution(channels, channels, stride),
-        )
+        layers: list[nn.Module] = []
+        for width, step in ((n_rois, 1), (channels, 1), (channels, stride)):
+            convolution = nn.Conv1d(width, channels, 3, step, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm1d(channels), nn.ReLU()]
+        self.convolutions = nn.Sequential(*layers)
         self.bags = HolisticAttention(
             channels, hidden, n_heads, window, dropout, word_dropout, global_words, attention_dropout
         )
@@ -116,17 +117,18 @@ class HolisticAttention(nn.Module):
         super().__init__()
         check_heads(hidden, n_heads)
         self.global_words = global_words
+        attention = partial(nn.MultiheadAttention, hidden, n_heads, attention_dropout, batch_first=True)
         self.project = nn.Linear(channels, hidden)
         self.word_norm = nn.LayerNorm(hidden, eps=1e-6)
-        self.word_attention = _attention(hidden, n_heads, attention_dropout)
+        self.word_attention = attention()
         self.word_mlp = _Residual(hidden, 4 * hidden, dropout)
         self.word_weights = nn.Linear(window, window, bias=False)
         self.attended_bag_mlp = _Residual(hidden, hidden // 2, dropout)
         self.plain_bag_mlp = _Residual(hidden, hidden // 2, dropout)
         self.bag_norm, self.query_norm = nn.LayerNorm(hidden, eps=1e-6), nn.LayerNorm(hidden, eps=1e-6)
-        self.bag_attention = _attention(hidden, n_heads, attention_dropout)
+        self.bag_attention = attention()
         self.context_norm = nn.LayerNorm(hidden)
-        self.context_attention = _attention(hidden, n_heads, attention_dropout)
+        self.context_attention = attention()
         self.bag_mlp = _Residual(hidden, 4 * hidden, dropout)
         self.scan_mlp = _Residual(hidden, hidden // 2, dropout)
         self.dropout, self.word_dropout = Dropout(dropout), Dropout(word_dropout)
@@ -171,18 +173,6 @@ class _Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Add the MLP's output to `x`, (..., hidden)."""
         return x + self.layers(x)
-
-
-def _convolution(channels_in: int, channels_out: int, stride: int = 1) -> list[nn.Module]:
-    return [
-        nn.Conv1d(channels_in, channels_out, 3, stride, padding=1, bias=False),
-        nn.BatchNorm1d(channels_out),
-        nn.ReLU(),
-    ]
-
-
-def _attention(hidden: int, n_heads: int, dropout: float) -> nn.MultiheadAttention:
-    return nn.MultiheadAttention(hidden, n_heads, dropout, batch_first=True)
 
 
 def _energy(x: Tensor) -> Tensor:

@@ -165,6 +165,9 @@ def multihead(layer: nn.MultiheadAttention, x: Tensor, context: Tensor | None = 
     return cast("Tensor", layer.out_proj(attention(q, k, v, layer.num_heads, dropout=layer.dropout)))
 
 
+Activation = Literal["relu", "gelu"]
+
+
 class EncoderLayer(nn.TransformerEncoderLayer):
     """Torch's post-norm transformer layer, (batch, tokens, hidden) to the same shape, with the dropout of `dropout`.
 
@@ -183,7 +186,7 @@ class EncoderLayer(nn.TransformerEncoderLayer):
         n_heads: int,
         inner: int,
         dropout: float,
-        activation: Literal["relu", "gelu"] = "relu",
+        activation: Activation = "relu",
         epsilon: float = 1e-5,
     ) -> None:
         super().__init__(hidden, n_heads, inner, dropout, activation, layer_norm_eps=epsilon, batch_first=True)
@@ -237,7 +240,7 @@ class BertEncoder(nn.Module):
         n_heads: int,
         positions: int,
         dropout: float,
-        activation: Literal["relu", "gelu"],
+        activation: Activation,
         std: float = 0.02,
     ) -> None:
         super().__init__()
@@ -270,6 +273,6 @@ class BatchNorm(nn.BatchNorm1d):
         """Normalise (batch, features) or (batch, features, time)."""
         if self.training and input.numel() == input.shape[1]:
             return functional.batch_norm(
-                input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+                input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
         return super().forward(input)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.dummy import DummyClassifier
 
 from bolt.models.parts.features import Array, FeatureModel
 from bolt.models.registry import register
@@ -21,10 +20,7 @@ class Majority(FeatureModel):
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
         """Count classes; `features`, `groups` and `seed` are not used."""
-        prior = DummyClassifier(strategy="prior").fit(np.zeros((len(labels), 1)), labels)
-        shares = np.zeros(self.n_classes)
-        shares[prior.classes_] = prior.class_prior_
-        self._state = {"shares": shares}
+        self._state = {"shares": np.bincount(labels, minlength=self.n_classes) / len(labels)}
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the class frequencies for every scan, (n, classes)."""

@@ -8,7 +8,8 @@ import __future__
 
 import ast
 import inspect
-import sys
+import typing
+from collections import abc
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
@@ -209,11 +210,24 @@ def _tree(module: str) -> ast.Module:
 
 @cache
 def _class(module: str, name: str) -> Any:
-    """Run the declaration of one class of a module of models."""
-    node = next(n for n in _tree(module).body if isinstance(n, ast.ClassDef) and n.name == name)
+    """Run the declaration of one class of a module of models.
+
+    Annotations may name what `typing` and `collections.abc` have, and a ``Name = Literal[...]`` of the module or of
+    those from which it imports.
+    """
+    tree = _tree(module).body
+    ours = [n for n in tree if isinstance(n, ast.ImportFrom) and str(n.module).startswith("bolt.models.")]
+    origins = {alias.name: str(n.module).removeprefix("bolt.models.") for n in ours for alias in n.names}
+    choices: list[ast.stmt] = [
+        statement
+        for origin in dict.fromkeys([module, *origins.values()])
+        for statement in _tree(origin).body
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.value).startswith("Literal[")
+    ]
+    node = next(n for n in tree if isinstance(n, ast.ClassDef) and n.name == name)
     bases: dict[str, Any] = {}
     for number, base in enumerate(map(ast.unparse, node.bases)):
-        bases[f"base_{number}"] = LIGHT.get(base) or _class(_origins(module).get(base, module), base)
+        bases[f"base_{number}"] = LIGHT.get(base) or _class(origins.get(base, module), base)
     kept = [statement for statement in node.body if not isinstance(statement, ast.FunctionDef)]
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and method.name in METHODS:
@@ -221,36 +235,7 @@ def _class(module: str, name: str) -> Any:
             kept.append(ast.FunctionDef(**{**vars(method), "body": body}))
     places: list[ast.expr] = [ast.Name(base, ast.Load()) for base in bases]
     light = ast.ClassDef(**{**vars(node), "bases": places, "body": kept or [ast.Pass()], "decorator_list": []})
-    source = ast.fix_missing_locations(ast.Module([*_imports(module), *_choices(module), light], []))
-    names = bases | {"__name__": module}
+    source = ast.fix_missing_locations(ast.Module([*choices, light], []))
+    names = vars(typing) | vars(abc) | bases | {"__name__": module}
     exec(compile(source, f"{module}.py", "exec", flags=__future__.annotations.compiler_flag), names)  # noqa: S102
     return names[name]
-
-
-def _origins(module: str) -> dict[str, str]:
-    """Return from which modules of models a module imports names."""
-    nodes = [node for node in _tree(module).body if isinstance(node, ast.ImportFrom)]
-    ours = [node for node in nodes if str(node.module).startswith("bolt.models.")]
-    return {alias.name: str(node.module).removeprefix("bolt.models.") for node in ours for alias in node.names}
-
-
-def _imports(module: str) -> list[ast.stmt]:
-    """Return a module's imports from the standard library."""
-    light: list[ast.stmt] = []
-    for node in _tree(module).body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            origin = node.names[0].name if isinstance(node, ast.Import) else str(node.module)
-            light += [node] if origin.split(".")[0] in sys.stdlib_module_names else []
-    return light
-
-
-def _choices(module: str) -> list[ast.stmt]:
-    """Return the ``Name = Literal[...]`` of a module and of those from which it imports, for annotations."""
-    modules = dict.fromkeys([module, *_origins(module).values()])
-    choices = [
-        node
-        for name in modules
-        for node in _tree(name).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Literal[")
-    ]
-    return [*ast.parse("from typing import Literal").body, *choices]

@@ -145,14 +145,8 @@ class GraphLayer(nn.Module):
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.own = nn.Parameter(torch.zeros(1))  # ε of the graph isomorphism network
-        self.mlp = nn.Sequential(
-            nn.Linear(hidden, hidden),
-            BatchNorm(hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, hidden),
-            BatchNorm(hidden),
-            nn.ReLU(),
-        )
+        layers = [layer for _ in range(2) for layer in (nn.Linear(hidden, hidden), BatchNorm(hidden), nn.ReLU())]
+        self.mlp = nn.Sequential(*layers)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         """Update nodes (batch, F, rois, hidden): MLP(A x + ε x), where A has ones on its diagonal."""

@@ -62,15 +62,20 @@ class SVM(FeatureModel):
 
     def fit(self, features: NDArray[np.float32], labels: Array, groups: Array, seed: int = 0) -> None:
         """Fit one machine per pair of classes, and the temperature or sigmoids."""
-        gamma = np.array(self._width(features) if self.kernel == "rbf" else np.nan)
+        scale = 1 / (features.shape[1] * features.var(dtype=np.float64)) if self.kernel == "rbf" else np.nan
+        gamma = np.array(scale if self.gamma == "scale" else self.gamma)
         gram = self._kernel(features, features, gamma)
+        held_out = np.full((len(labels), len(self.pairs)), np.nan)  # decision values
+        for inner, outer in inner_splits(labels, groups, self.n_classes, seed):
+            dual, intercept = self._machines(gram[np.ix_(inner, inner)], labels[inner])
+            held_out[outer] = gram[np.ix_(outer, inner)] @ dual.T + intercept
+        known = np.isfinite(held_out).all(axis=1)
         dual, intercept = self._machines(gram, labels)
-        held_out, known = self._held_out(gram, labels, groups, seed)
         self._state = {"intercept": intercept}
         if self.calibration == "platt":
             self._state["sigmoid"] = self._sigmoids(held_out[known], labels[known])
         else:
-            self._state["temperature"] = np.array(fit_factor(self._votes(held_out)[known], labels[known], labels))
+            self._state["temperature"] = np.array(fit_factor(self._votes(held_out[known]), labels[known], labels))
         if self.kernel == "linear":
             self._state["weights"] = products(dual, features)
         else:
@@ -109,12 +114,6 @@ class SVM(FeatureModel):
         norms_a, norms_b = (np.einsum("ij,ij->i", x, x, dtype=np.float64) for x in (a, b))
         return np.exp(-gamma * (norms_a[:, None] + norms_b - 2 * inner))
 
-    def _width(self, features: Array) -> float:
-        """Return gamma."""
-        if self.gamma == "scale":
-            return float(1 / (features.shape[1] * features.var(dtype=np.float64)))
-        return self.gamma
-
     def _machines(self, gram: Array, labels: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Fit all pairs: signed weights of scans, (pairs, n), and intercepts; positive means the second class."""
         dual, intercept = np.zeros((len(self.pairs), len(labels))), np.zeros(len(self.pairs))
@@ -137,15 +136,6 @@ class SVM(FeatureModel):
             sums[:, first] -= decision
             sums[:, second] += decision
         return votes + sums / (3 * (np.abs(sums) + 1))  # less than half a vote
-
-    def _held_out(self, gram: Array, labels: Array, groups: Array, seed: int) -> tuple[Array, NDArray[np.bool_]]:
-        """Compute out-of-fold decision values of the training scans, (n, pairs), and which scans have them."""
-        decisions, known = np.zeros((len(labels), len(self.pairs))), np.zeros(len(labels), bool)
-        for inner, held_out in inner_splits(labels, groups, self.n_classes, seed):
-            dual, intercept = self._machines(gram[np.ix_(inner, inner)], labels[inner])
-            decisions[held_out] = gram[np.ix_(held_out, inner)] @ dual.T + intercept
-            known[held_out] = True
-        return decisions, known
 
     def _sigmoids(self, decisions: Array, labels: Array) -> NDArray[np.float64]:
         """Fit Platt's sigmoid to the out-of-fold values of each pair: slope and offset, (pairs, 2)."""

@@ -1,7 +1,5 @@
 """All models at small sizes, and simulated signals that a model should be able to learn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from bolt.config import Model, known, load_model
-from bolt.models.base import ConnectivityModel, SeriesModel
-from bolt.models.registry import combines, create_model, has_epochs, with_facts
+from bolt.models.base import SeriesModel
+from bolt.models.registry import create_model, fitted_at_once, has_epochs, with_facts
 
 SMALL: dict[str, dict[str, Any]] = {
     "band": {"hidden": 16, "inner": 16, "n_layers": 2, "n_heads": 2},
@@ -44,14 +42,10 @@ NOT_REACHED = {
 }
 """Parameters without a gradient by design: only CLS tokens are queries in the last block."""
 
-OF_CORRELATION = ("gc_lstm", "stagin")
-"""Models of series that read only the correlations within windows."""
-
 ALL = known("model")
 """Every file in `config/models`."""
 TORCH = [name for name in ALL if has_epochs(load_model(name).model)]
-ENSEMBLES = [name for name in ALL if combines(load_model(name).model)]
-AT_ONCE = [name for name in ALL if name not in TORCH + ENSEMBLES]
+AT_ONCE = [name for name in ALL if fitted_at_once(load_model(name).model)]
 CROP = 30  # volumes
 
 
@@ -63,14 +57,11 @@ def small(name: str) -> Model:
 def small_model(model: Model) -> Model:
     """Return a configuration, with its members, at the size for tests."""
     if model.model not in SMALL:
-        pytest.fail(
-            f"model '{model.model}' has no entry in tests/models/conformance.py: add its small settings to SMALL"
-        )
+        pytest.fail(f"model '{model.model}' has no entry in tests/models/conformance.py: add its settings to SMALL")
+    # null follows the data and stays
     fewer = {key: value for key, value in SMALL[model.model].items() if model.hyper.get(key, value) is not None}
     members = [small_model(member) for member in model.members]
-    return model.model_copy(
-        update={"hyper": model.hyper | fewer, "members": members}
-    )  # null follows the data and stays
+    return model.model_copy(update={"hyper": model.hyper | fewer, "members": members})
 
 
 def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:
@@ -78,8 +69,7 @@ def make(name: str, n_rois: int, n_classes: int, seed: int = 0) -> SeriesModel:
     torch.manual_seed(seed)
     model = small(name)
     settings = with_facts(model.model, model.hyper, {"crop": CROP, "tr": 2.0})
-    net: SeriesModel = create_model(model.model, n_rois, n_classes, **settings)
-    return net
+    return create_model(model.model, n_rois, n_classes, **settings)
 
 
 def as_configured(name: str, n_rois: int, n_classes: int, **changed: object) -> nn.Module:
@@ -95,16 +85,11 @@ def size(model: nn.Module) -> int:
 
 def attended(q: Tensor, k: Tensor, v: Tensor, n_heads: int, seen: Tensor | None = None, bias: Tensor | float = 0.0):
     """Compute attention explicitly, of (tokens, n) each; `seen` (queries, keys) and `bias` (heads, queries, keys)."""
-    heads = []
-    size = q.shape[1] // n_heads
-    for head in range(n_heads):
-        columns = slice(head * size, (head + 1) * size)
-        scores = q[:, columns] @ k[:, columns].T / size**0.5
-        scores = scores + (bias[head] if isinstance(bias, Tensor) else bias)
-        if seen is not None:
-            scores[~seen] = -torch.inf
-        heads.append(scores.softmax(1) @ v[:, columns])
-    return torch.cat(heads, dim=1)
+    q, k, v = (part.unflatten(1, (n_heads, -1)).transpose(0, 1) for part in (q, k, v))
+    scores = q @ k.mT / q.shape[2] ** 0.5 + bias
+    if seen is not None:
+        scores[:, ~seen] = -torch.inf
+    return (scores.softmax(2) @ v).transpose(0, 1).flatten(1)
 
 
 def joint_attention(layer: nn.MultiheadAttention, query: Tensor, key: Tensor) -> Tensor:
@@ -113,22 +98,14 @@ def joint_attention(layer: nn.MultiheadAttention, query: Tensor, key: Tensor) ->
     return layer.out_proj(attended(query @ wq.T + bq, key @ wk.T + bk, key @ wv.T + bv, layer.num_heads))
 
 
-def of_correlation(name: str, net: SeriesModel) -> bool:
-    return isinstance(net, ConnectivityModel) or load_model(name).model in OF_CORRELATION
-
-
-def labelled(n: int, time: int, n_rois: int, n_classes: int, *, correlated: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """Simulate series (n, time, rois) whose class shifts the mean of an ROI, or correlates a pair of ROIs."""
+def labelled(n: int, time: int, n_rois: int, n_classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Simulate z-scored series (n, time, rois): a pair of ROIs correlates, that of the class."""
     random = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, time, n_rois, generator=random)
+    x, shared = torch.randn(n, time, n_rois, generator=random), torch.randn(n, time, generator=random)
     labels = torch.arange(n) % n_classes
-    for i, label in enumerate(labels.tolist()):
-        if correlated:
-            shared = torch.randn(time, generator=random)
-            x[i, :, [label, label + 1]] += 2 * shared[:, None]
-        else:
-            x[i, :, label] += 1
-    return x, labels
+    for roi in (labels, labels + 1):
+        x[torch.arange(n), :, roi] += 2 * shared
+    return (x - x.mean(1, keepdim=True)) / x.std(1, correction=0, keepdim=True), labels
 
 
 def loss_of(net: nn.Module, x: Tensor, labels: Tensor) -> Tensor:

@@ -3,13 +3,12 @@
 A slow reference for the fast implementation, with which it shares only the parameters.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu
 
 from bolt.models.bolt import BolT
 
@@ -50,33 +49,23 @@ def plain_bolt(model: BolT, x: Tensor) -> Plain:
         bold, cls, weights, global_weights = plain_block(block, bold, cls, starts, window)
         maps.append(weights)
         of_cls.append(global_weights)
-    final = torch.stack([norm(token, model.norm) for token in cls or bold])
+    final = model.norm(torch.stack(cls or bold))
     mean = sum(final) / len(final)
     cwr = sum(((token - mean) ** 2).sum() for token in final) / final.numel()  # equation 4
     logits = model.classifier.weight @ mean + model.classifier.bias
     return Plain(logits, final if cls else mean[None], cwr, maps, starts, covered, of_cls)
 
 
-def norm(token: Tensor, layer) -> Tensor:
-    variance = ((token - token.mean()) ** 2).mean()
-    return (token - token.mean()) / torch.sqrt(variance + layer.eps) * layer.weight + layer.bias
-
-
 def plain_block(block, bold: list[Tensor], cls: list[Tensor], starts: list[int], window: int):
     attention, length = block.attention, len(bold)
     fringe = attention.fringe if attention.windowed else 0
-    normed = [norm(token, block.attention_norm) for token in bold]
-    normed_cls = [norm(token, block.attention_norm) for token in cls]
-    beyond = norm(torch.zeros_like(bold[0]), block.attention_norm)
+    normed, normed_cls = ([block.attention_norm(token) for token in tokens] for tokens in (bold, cls))
+    beyond = None if block.mask_right else block.attention_norm(torch.zeros_like(bold[0]))
     contexts: list[list[Tensor]] = [[] for _ in bold]
     new_cls, weights, of_cls = [], [], []
     for i, start in enumerate(starts):
-        receptive = []
-        for t in range(start - fringe, start + window + fringe):
-            if t < 0 or (t >= length and block.mask_right):
-                receptive.append(None)
-            else:
-                receptive.append(normed[t] if t < length else beyond)
+        volumes = range(start - fringe, start + window + fringe)
+        receptive = [None if t < 0 else normed[t] if t < length else beyond for t in volumes]
         key = {"local": i, "global": 0, "none": None}[attention.cls_token]
         queries = normed[start : start + window]
         if attention.cls_token == "local":
@@ -99,43 +88,29 @@ def plain_block(block, bold: list[Tensor], cls: list[Tensor], starts: list[int],
 
 def plus_mlp(block, token: Tensor) -> Tensor:
     first, _, _, second = block.mlp
-    inner = first.weight @ norm(token, block.mlp_norm) + first.bias
-    inner = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
-    return token + second.weight @ inner + second.bias
+    return token + second(gelu(first(block.mlp_norm(token))))
 
 
 def plain_window(attention, queries: list[Tensor], cls: Tensor | None, receptive: list[Tensor | None], fringe: int):
     """Compute equations 1 and 2; the CLS token, if any, is the first key, and None is a masked key."""
-    d, inner = attention.head_dim, attention.head_dim * attention.n_heads
-    kv_weight, kv_bias = attention.key_value.weight, attention.key_value.bias
-    keys = receptive if cls is None else [cls, *receptive]
+    heads, d = attention.n_heads, attention.head_dim
+    there = [key is not None for key in ([] if cls is None else [cls]) + receptive]
+    keys = [torch.zeros_like(queries[0]) if key is None else key for key in ([] if cls is None else [cls]) + receptive]
+    k, v = attention.key_value(torch.stack(keys)).view(len(keys), 2, heads, d).unbind(1)
     maps = []
-    for h in range(attention.n_heads):
-        rows = slice(h * d, (h + 1) * d)
+    for h in range(heads):
         for row, token in enumerate(queries):
-            q = attention.query.weight[rows] @ token + attention.query.bias[rows]
+            q = attention.query(token).view(heads, d)[h]
+            t = None if token is cls else row - (queries[0] is cls)  # of the query, in the window
             exponentials = []
-            for column, other in enumerate(keys):
-                if other is None:
-                    exponentials.append(torch.zeros((), dtype=q.dtype))
-                    continue
-                k = kv_weight[rows] @ other + kv_bias[rows]
-                from_cls = token is cls
-                t = None if from_cls else row - (queries[0] is cls)  # of the query, in the window
+            for column in range(len(keys)):
                 u = column - (cls is not None)  # of the key, in the receptive field; -1: the CLS token
-                exponentials.append(torch.exp(q @ k / math.sqrt(d) + position(attention, h, t, u, fringe)))
+                score = q @ k[column, h] / math.sqrt(d) + position(attention, h, t, u, fringe)
+                exponentials.append(torch.exp(score) * there[column])
             maps.append(torch.stack(exponentials) / sum(exponentials))
-    weights = torch.stack(maps).reshape(attention.n_heads, len(queries), len(keys))
-
-    outputs = []
-    for row in range(len(queries)):
-        mixed = []
-        for h in range(attention.n_heads):
-            rows = slice(inner + h * d, inner + (h + 1) * d)
-            values = [None if key is None else kv_weight[rows] @ key + kv_bias[rows] for key in keys]
-            mixed.append(sum(weights[h, row, c] * value for c, value in enumerate(values) if value is not None))
-        outputs.append(attention.output.weight @ torch.cat(mixed) + attention.output.bias)
-    return outputs, weights
+    weights = torch.stack(maps).reshape(heads, len(queries), len(keys))
+    mixed = torch.stack([torch.cat([weights[h, row] @ v[:, h] for h in range(heads)]) for row in range(len(queries))])
+    return list(attention.output(mixed)), weights
 
 
 def position(attention, head: int, query: int | None, key: int, fringe: int) -> Tensor:

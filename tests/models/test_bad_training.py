@@ -1,7 +1,5 @@
 """Each case of the section on training in `docs/bad_input.md` gives its outcome and message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

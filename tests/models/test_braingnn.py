@@ -69,19 +69,14 @@ def test_convolution_by_hand(some):
     rois = torch.tensor([[0, 2, 5], [1, 2, 3]]) if some else torch.arange(6).expand(2, -1)
     n = rois.shape[1]
     nodes, graph = torch.randn(2, n, 3), torch.rand(2, n, n) * (torch.rand(2, n, n) < 0.5)
-    out = layer(nodes, graph, rois if some else None).detach().numpy()
-    for b in range(2):
-        own = []
-        for i, roi in enumerate(rois[b]):
-            code = np.eye(6)[roi]
-            mixed = np.maximum(layer.memberships.weight.detach().numpy() @ code, 0)
-            weights = layer.weights.weight.detach().numpy() @ mixed + layer.weights.bias.detach().numpy()
-            own.append(nodes[b, i].numpy() @ weights.reshape(3, 2))
+    for b, out in enumerate(layer(nodes, graph, rois if some else None)):
+        weights = [layer.weights(layer.memberships(torch.eye(6)[roi]).relu()).view(3, 2) for roi in rois[b]]
+        own = [node @ weight for node, weight in zip(nodes[b], weights, strict=True)]
         for i in range(n):
-            edges = {j: float(graph[b, i, j]) for j in range(n) if graph[b, i, j] > 0 and j != i} | {i: 1.0}
-            total = sum(np.exp(weight) for weight in edges.values())
-            due = sum(np.exp(weight) / total * own[j] for j, weight in edges.items())
-            np.testing.assert_allclose(out[b, i], due + layer.bias.detach().numpy(), atol=1e-5)
+            edges = {j: graph[b, i, j] for j in range(n) if graph[b, i, j] > 0 and j != i} | {i: torch.tensor(1.0)}
+            total = sum(weight.exp() for weight in edges.values())
+            due = sum(weight.exp() / total * own[j] for j, weight in edges.items())
+            torch.testing.assert_close(out[i], due + layer.bias)
 
 
 def test_pooling_keeps_the_better_half_with_their_edges():

@@ -8,8 +8,6 @@ from bolt.config import Config, Experiment, known, load_experiment, load_model
 from bolt.config.models import Fidelity
 from bolt.experiments.entries import rows_of
 from bolt.io.places import ROOT
-from bolt.report.pages.methods import model_text
-from tests.training.test_runner import DATASET
 
 RECONSTRUCTED = {"cnn_lstm", "gc_lstm", "hatnet", "ift_net", "lstm"}
 """Methods of which neither article nor code tells what the paper ran."""
@@ -23,20 +21,6 @@ def test_every_model_states_its_fidelity_in_one_sentence_here_and_in_the_documen
     for name, fidelity in stated.items():
         assert fidelity.note.endswith(".") and not re.search(r"[.!?] [A-Z]", fidelity.note), name
         assert f"| `{name}` | {fidelity.level} | {fidelity.note} |" in lines
-
-
-def test_the_methods_text_names_reconstructions():
-    texts = {name: model_text(load_model(name), DATASET) for name in ("ift_net", "swint")}
-    note = load_model("ift_net").fidelity.note
-    assert texts["ift_net"].endswith(f"It is a reconstruction, not the original method: {note}")
-    assert "reconstruct" not in texts["swint"]
-
-
-def test_a_row_with_other_settings_may_state_another_fidelity():
-    rows = {row.row: model for row, model in rows_of(load_experiment("baselines"), Config(dataset="abide1"))}
-    assert all(model.fidelity for model in rows.values())
-    stated = [rows[name].fidelity.note for name in ("SVM (published code)", "SVM, crops")]
-    assert "RBF" in stated[0] and "whole scans" not in stated[1] and "crop" in stated[1]
 
 
 OWN = Fidelity(level="exact", note="As in another paper.")
@@ -77,8 +61,3 @@ def test_rows_of_experiments_state_how_close_they_are(name):
         assert model.fidelity is not None, row.row
         changes = row.hyper or row.training or row.connectivity or row.members
         assert not changes or row.fidelity or row.paper or name.startswith("benchmarks/"), row.row
-
-
-def test_ablations_that_the_paper_leaves_open_are_not_exact():
-    rows = rows_of(load_experiment("ablation"), Config(dataset="abide1"))
-    assert [model.fidelity.level for _, model in rows] == ["core"] * 4 + ["exact"] * 3

@@ -15,9 +15,7 @@ from bolt.models.suitability import check_covariate_values
 from bolt.series.cache import SeriesCache
 from bolt.series.gather import build_cache
 from bolt.training.features import load_trained
-from tests.training.test_features import dataset, make_cache, run
-
-SITES = dataset().model_copy(update={"site": "site"})
+from tests.training.test_features import make_cache, run
 
 
 def moving(scans):
@@ -25,11 +23,6 @@ def moving(scans):
     random = np.random.default_rng(1)
     values = 0.1 + 0.2 * (scans["label"] == "B") + 0.02 * random.standard_normal(len(scans))
     return values.where(scans["scan_id"] != "s05")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return make_cache(tmp_path_factory.mktemp("floor"), mean_fd=moving)
 
 
 @pytest.mark.parametrize("n_classes", [2, 7])
@@ -47,25 +40,18 @@ def test_they_are_scikit_learns(n_classes):
         np.testing.assert_allclose(model.probabilities(features), due, atol=1e-12)
 
 
-def test_motion_that_goes_with_the_class_is_found(folder):
-    out, error = run(folder, load_model("motion_only"))
+def test_motion_that_goes_with_the_class_is_found_again_from_the_checkpoint_too(tmp_path):
+    out, error = run(make_cache(tmp_path, mean_fd=moving), load_model("motion_only"))
     assert error is None
-    table = read_table(out / "predictions.tsv")
+    table, cache = read_table(out / "predictions.tsv"), SeriesCache(tmp_path / "cache")
+    again = load_trained(out).predict(cache, range(len(cache)))
+    expected = table.set_index("scan_id").loc[cache.index["scan_id"], ["p_A", "p_B"]]
+    np.testing.assert_allclose(again, expected, rtol=1e-12)
     held_out = table[(table["role"] != "train") & (table["scan_id"] != "s05")]
     assert (held_out["predicted"] == held_out["label"]).all()
     (column,) = read_json(out / "checkpoint.json")["covariates"]
-    fd = SeriesCache(folder / "cache").index.merge(table[["scan_id", "role"]]).query("role == 'train'")["mean_fd"]
+    fd = cache.index.merge(table[["scan_id", "role"]]).query("role == 'train'")["mean_fd"]
     assert column == {"column": "mean_fd", "mean": fd.mean(), "sd": fd.std(ddof=0)}
-
-
-@pytest.mark.parametrize("name", ["majority", "motion_only", "site_only"])
-def test_a_checkpoint_predicts_what_the_run_did(folder, name):
-    out, error = run(folder, load_model(name), out=f"again-{name}", dataset=SITES)
-    assert error is None
-    cache = SeriesCache(folder / "cache")
-    table = read_table(out / "predictions.tsv").set_index("scan_id").loc[cache.index["scan_id"]]
-    again = load_trained(out).predict(cache, range(len(cache)))
-    np.testing.assert_allclose(again, table[["p_A", "p_B"]], rtol=1e-12)
 
 
 def test_displacement_that_nobody_knows(tmp_path):

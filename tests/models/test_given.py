@@ -1,7 +1,5 @@
 """Files of vectors and predictions that others bring: what is read, and what is refused."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dropout: its share, its scale, and when it does nothing; transformer layers as in torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """LSTM, CNN-LSTM and meanMLP: their equations."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional
 

@@ -1,7 +1,5 @@
 """Masks of dropout from a counter: known answers of Philox, the same bits wherever they are computed, their share."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The registry of models, and errors that suggest the nearest known name."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """STAGIN: windows, edges, equations and the orthogonality term against explicit loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

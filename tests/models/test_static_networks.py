@@ -49,10 +49,3 @@ def test_rois_are_assigned_by_their_squared_projections():
     shares = model.assignments(embedded)
     powers = torch.stack([(embedded @ centre) ** 2 for centre in model.centres], -1).exp()
     torch.testing.assert_close(shares, powers / powers.sum(-1, keepdim=True))
-
-
-def test_brainnetcnn_reads_correlations_with_their_diagonal():
-    x = torch.randn(2, 30, 6)
-    matrices = as_configured("brainnetcnn", 6, 2).matrices(x)
-    assert matrices.shape == (2, 1, 6, 6)
-    torch.testing.assert_close(matrices[1, 0], torch.corrcoef(x[1].T))

@@ -1,7 +1,5 @@
 """The SVM decides like scikit-learn's, its probabilities agree with its decisions, and its state is arrays only."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
@@ -14,6 +12,7 @@ from sklearn.svm import SVC
 from bolt.config import Config, load_dataset, load_experiment, load_model
 from bolt.experiments.entries import rows_of
 from bolt.models.registry import create_model
+from bolt.models.ridge import PENALTIES
 from bolt.models.svm import couple
 
 
@@ -25,17 +24,17 @@ def made_up(n_classes, n=120, n_features=300, effect=0.35, seed=0):
     return features.clip(-1, 1).astype(np.float32), labels, np.arange(n) // n_classes // 2
 
 
-def trained(n_classes, **hyper):
-    features, labels, groups = made_up(n_classes)
-    model = create_model("svm", 25, n_classes, **hyper)
-    model.fit(features[:80], labels[:80], groups[:80])
+def trained(name, n_classes, n=80, effect=0.35, **hyper):
+    features, labels, groups = made_up(n_classes, n=n + 40, effect=effect)
+    model = create_model(name, 25, n_classes, **hyper)
+    model.fit(features[:n], labels[:n], groups[:n])
     return model, features, labels
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
 @pytest.mark.parametrize("hyper", [{"kernel": "linear"}, {"kernel": "rbf"}, {"kernel": "rbf", "C": 3.5, "gamma": 0.07}])
 def test_it_decides_as_scikit_learns(n_classes, hyper):
-    model, features, labels = trained(n_classes, **hyper)
+    model, features, labels = trained("svm", n_classes, **hyper)
     other = SVC(**{"C": 1} | hyper, break_ties=True).fit(features[:80].astype(float), labels[:80])
     scores, expected = model.scores(features[80:]), other.decision_function(features[80:].astype(float))
     np.testing.assert_allclose(scores[:, 1] if n_classes == 2 else scores, expected, atol=2e-3)
@@ -48,9 +47,10 @@ def test_it_decides_as_scikit_learns(n_classes, hyper):
         assert roc_auc_score(labels[80:], probabilities[:, 1]) == roc_auc_score(labels[80:], scores[:, 1])
 
 
-def check_moderate(model):
+@pytest.mark.parametrize(("name", "settings"), [("svm", {}), ("ridge", {"penalty": PENALTIES[0]})])
+def test_probabilities_are_calibrated_on_out_of_fold_scores(name, settings):
     """With more features than scans training scans are separable, but probabilities of new scans must stay moderate."""
-    random = np.random.default_rng(1)
+    random, model = np.random.default_rng(1), create_model(name, 29, 2, **settings)
     features, labels = random.standard_normal((100, 400)).astype(np.float32), np.arange(100) % 2
     model.fit(features, labels, np.arange(100))
     assert (model.probabilities(features).argmax(1) == labels).all()  # overfitted
@@ -58,33 +58,27 @@ def check_moderate(model):
     assert 0.4 < chance.mean() < 0.6 and chance.max() < 0.75
 
 
-def test_probabilities_are_calibrated_on_out_of_fold_scores():
-    check_moderate(create_model("svm", 29, 2))
-
-
-def together_and_apart(name, n_people, scans):
-    """States of a model that knows which scans are of a person, and of one that does not; labels are of chance."""
+@pytest.mark.parametrize(
+    ("name", "n_people", "scans", "key", "least", "most"),
+    [("svm", 100, 3, "temperature", 0, 0.3), ("ridge", 60, 4, "penalty", 10, np.inf)],
+)
+def test_subjects_do_not_straddle_the_inner_split(name, n_people, scans, key, least, most):
+    """Scans of a subject are alike: if they were split, out-of-fold scores would be as confident as training scores,
+    and a small penalty would seem best for labels of chance."""
     random = np.random.default_rng(0)
     people, n = random.standard_normal((n_people, 400)), n_people * scans
     features = (np.repeat(people, scans, axis=0) + 0.05 * random.standard_normal((n, 400))).astype(np.float32)
-    labels, states = np.repeat(np.arange(n_people) % 2, scans), []
+    labels, found = np.repeat(np.arange(n_people) % 2, scans), []
     for groups in (np.repeat(np.arange(n_people), scans), np.arange(n)):
         model = create_model(name, 29, 2)
         model.fit(features, labels, groups)
-        states.append(model.state())
-    return states
-
-
-def test_subjects_do_not_straddle_the_inner_split():
-    """Scans of a subject are alike: if they were split, out-of-fold scores would be as confident as training scores."""
-    together, apart = together_and_apart("svm", n_people=100, scans=3)
-    assert together["temperature"] < 0.3 * apart["temperature"]
+        found.append(model.state()[key])
+    assert least < found[0] / found[1] < most
 
 
 def test_platts_probabilities_are_scikit_learns():
-    features, labels, groups = made_up(2)
-    model = create_model("svm", 25, 2, kernel="rbf", calibration="platt")
-    model.fit(features[:80], labels[:80], groups[:80])
+    model, features, labels = trained("svm", 2, kernel="rbf", calibration="platt")
+    groups = made_up(2)[2]
     splits = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(features[:80], labels[:80], groups[:80])
     machine = SVC(kernel="rbf", C=1)  # the published code's
     other = CalibratedClassifierCV(machine, method="sigmoid", ensemble=False, cv=list(splits))
@@ -110,8 +104,9 @@ def test_the_published_code_has_a_row_of_its_own():
         assert published.on(dataset)[1].crop == recipe.on(dataset)[1].crop
 
 
-def test_too_few_subjects_for_out_of_fold_scores():
+@pytest.mark.parametrize("name", ["svm", "ridge"])
+def test_too_few_subjects_for_out_of_fold_scores_keep_the_neutral_penalty(name, caplog):
     features, labels, _ = made_up(2, n=12)
-    model = create_model("svm", 25, 2)
+    model = create_model(name, 25, 2)
     model.fit(features, labels, labels)
-    assert model.state()["temperature"] == 1
+    assert model.state()["temperature"] == model.state().get("penalty", 1) == 1 and "not calibrated" in caplog.text

@@ -1,7 +1,5 @@
 """Tangent vectors are nilearn's, of training scans and of others, and do not depend on how ROIs are mixed."""
 
-from __future__ import annotations
-
 import numpy as np
 from nilearn.connectome import ConnectivityMeasure
 

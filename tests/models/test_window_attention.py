@@ -1,8 +1,6 @@
 """The attention kernel: equality with torch at realistic sizes and between instruction sets, dropout, threads, and
 where the library comes from."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess
@@ -60,11 +58,6 @@ def with_gradients(out, tensors, given):
     return [out, *torch.autograd.grad(out, tensors, given)]
 
 
-def assert_all_close(ours, theirs, **tolerance):
-    for our, their in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(our, their, **tolerance)
-
-
 @needs_kernel
 @pytest.mark.parametrize(("dtype", "tolerance", "at_once"), [
     (torch.float64, 1e-12, (1, 2**27)), (torch.float32, 1e-5, (2**27,))
@@ -97,17 +90,15 @@ def assert_all_close_to_the_largest(ours, theirs, tolerance):
 
 
 @needs_kernel
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_scores_far_apart(dtype):
+def test_scores_far_apart():
     """A key that outweighs all others by e**200 is in one window of a token and not in the other."""
-    tensors, shape = inputs(lengths=(28,), fringe=0, heads=1, dtype=dtype)
+    tensors, shape = inputs(lengths=(28,), fringe=0, heads=1)
     with torch.no_grad():
         tensors[0][:, 0] = 3
         tensors[1][2 + 24, 0] = 300  # volume 24: in the second window, tokens 8 to 27
     given = torch.randn_like(tensors[0])
     ours, theirs = (with_gradients(way.attend(*tensors, shape), tensors, given) for way in (native, window))
-    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
-    assert_all_close(ours, theirs, rtol=1e-4, atol=1e-3)
+    assert_all_close_to_the_largest(ours, theirs, 1e-5)
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
@@ -149,9 +140,8 @@ def supported():
     """Names of the instruction sets that this processor has."""
     if (kernel := library.library()) is None:
         return []
-    return [
-        name for i, name in enumerate(library.levels(kernel.library)) if kernel.library.supported(ctypes.c_int64(i))
-    ]
+    names = enumerate(library.levels(kernel.library))
+    return [name for i, name in names if kernel.library.supported(ctypes.c_int64(i))]
 
 
 @needs_kernel
@@ -160,7 +150,6 @@ def supported():
 def test_instruction_sets_agree_in_results_and_dropout(chosen, level, case):
     tensors, shape = inputs(**case)
     given, results = torch.randn_like(tensors[0]), []
-    exact = {"rtol": 1e-12, "atol": 1e-12} if "dtype" in case else {"rtol": 1e-4, "atol": 1e-4}
     for name in ("", level):
         chosen(name)
         results.append(list(native.attention_maps(*tensors, shape, given)))
@@ -168,7 +157,7 @@ def test_instruction_sets_agree_in_results_and_dropout(chosen, level, case):
             torch.manual_seed(1)
             results[-1] += with_gradients(native.attend(*tensors, shape, dropout), tensors, given)
     assert library.levels(library.library().library)[library.library().level] == level
-    assert_all_close(*results, **exact)
+    assert_all_close_to_the_largest(*results, 1e-12 if "dtype" in case else 1e-5)
 
 
 @needs_kernel
@@ -266,4 +255,4 @@ def test_half_precision_is_computed_in_single(way):
     torch.testing.assert_close(out, expected.bfloat16(), rtol=0, atol=0)
     given = torch.randn_like(out)
     gradients = [each.bfloat16() for each in torch.autograd.grad(expected, single, given.float())]
-    assert_all_close(torch.autograd.grad(out, half, given), gradients, rtol=0.01, atol=1e-3)
+    assert_all_close_to_the_largest(torch.autograd.grad(out, half, given), gradients, 0.01)

@@ -65,11 +65,9 @@ class Shape:
         global token: in the scan); BOLD to CLS, by position in the window; CLS to CLS.
         """
         windows = self.windows
-        field = {
-            "local": windows.window + 2 * self.fringe,
-            "global": max(windows.lengths) + self.beyond,
-            "none": 0,
-        }[windows.cls_token]
+        field = {"local": windows.window + 2 * self.fringe, "global": max(windows.lengths) + self.beyond, "none": 0}[
+            windows.cls_token
+        ]
         return 2 * self.reach - 1, field, windows.window if field else 0, 1
 
     def zeros(self, like: Tensor, *copies: int) -> Maps:
@@ -165,7 +163,7 @@ def attend_apart(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: flo
     """
     ((sets, tile, _),) = _all_sets(bias, shape)
     weights, values = _weigh(embedding(sets.queries, q), embedding(sets.keys, kv), tile, sets)
-    return _by_token(layers.dropout(weights, dropout) @ values)
+    return (layers.dropout(weights, dropout) @ values).transpose(1, 2).flatten(2)
 
 
 def fuse(apart: Tensor, shape: Shape) -> Tensor:
@@ -346,12 +344,7 @@ def _mix(query: Tensor, key_value: Tensor, tile: Tensor, sets: _Sets, drop: Drop
     weights, values = _weigh(query, key_value, tile, sets)
     if drop is not None:
         weights = layers.keep(weights, _kept(sets, len(tile), drop, cls), masks.scale_of(drop.dropped))
-    return _by_token(weights @ values)
-
-
-def _by_token(mixed: Tensor) -> Tensor:
-    """Turn (sets, h, queries, d) into (sets, queries, h·d)."""
-    return mixed.transpose(1, 2).flatten(2)
+    return (weights @ values).transpose(1, 2).flatten(2)
 
 
 def _weigh(query: Tensor, key_value: Tensor, tile: Tensor, sets: _Sets) -> tuple[Tensor, Tensor]:

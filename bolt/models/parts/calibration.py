@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 from bolt.models.parts.features import Array
 
@@ -106,9 +106,7 @@ def with_temperature(
     probability: NDArray[np.floating], temperature: float | NDArray[np.floating]
 ) -> NDArray[np.floating]:
     """Scale probabilities (…, classes) by a temperature, or one each (…, 1): above 1 they become less extreme."""
-    logits = np.log(probability.clip(min=SMALLEST)) / temperature
-    scaled = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return scaled / scaled.sum(axis=-1, keepdims=True)
+    return softmax(np.log(probability.clip(min=SMALLEST)) / temperature, axis=-1)
 
 
 def _smoothed(truth: Array, shortfall: NDArray[np.floating], n_classes: int) -> NDArray[np.floating]:

@@ -46,10 +46,7 @@ def read_vectors(path: Path) -> pd.DataFrame:
         The file is no such file, lists a scan twice, or has a value that is not finite.
     """
     if path.suffix == ".npz":
-        with (
-            readable(path, *NO_ARCHIVE, what=f"not {FORMS}"),
-            np.load(path, allow_pickle=False) as arrays,
-        ):
+        with readable(path, *NO_ARCHIVE, what=f"not {FORMS}"), np.load(path, allow_pickle=False) as arrays:
             scans, values = arrays["scan_id"].astype(str), np.asarray(arrays["features"])
         if values.dtype.kind not in "iuf":
             raise DataError(f"features are {values.dtype}, not real numbers", where=path, hint="Save floats")
