@@ -22,12 +22,12 @@ from bolt.io.places import folder_of_run, snakemake_command
 from bolt.io.resource_errors import free_bytes, gigabytes
 from bolt.models.suitability import minimum_volumes
 from bolt.preprocess.templates import PHANTOM_SPACE
-from bolt.workflow.checks import carried_atlases
+from bolt.workflow.checks import carried_atlases, checks
 from bolt.workflow.estimate import estimate, known_scans, preprocessing_peak
 from bolt.workflow.job import chosen_config
 from bolt.workflow.run import Run
 from bolt.workflow.stages.dataset import can_be_listed, list_scans
-from bolt.workflow.start import checks, read_run
+from bolt.workflow.start import read_run
 
 TEMPLATE = Path(__file__).with_name("templates") / "check.txt"
 WIDTH = 110

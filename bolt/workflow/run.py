@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -405,6 +405,13 @@ class Run(ScanFiles):
             and (self.dataset.classes is not None or self.experiments[name].explains is None)
             and (self.dataset.has_tasks or self.experiments[name].task_timing is None)
         ]
+
+    def experiments_asked(self, words: Collection[str]) -> list[str]:
+        """Return the experiments that a command line asks for: by their names or files, or by `paper` or `extras`."""
+        folder = self.layout.paper.absolute()
+        names = {Path(word).stem if folder in Path(word).absolute().parents else word for word in words}
+        names = names.union(*(self.asked(target) for target in ("paper", "extras") if target in names))
+        return [name for name in self.experiments if name in names]
 
     def tables_of(self, target: str) -> list[Path]:
         """Return the tables that the target `paper` or `extras` makes."""
