@@ -107,7 +107,9 @@ def readiness(run: Run) -> tuple[list[tuple[str, str]], Problems]:
         except BoltError as error:
             problems.append(error)
     found: dict[str, Any] = {"atlases": {}, "notes": [], "cores": cores}
-    for look in (_look_at_data, _look_at_atlases, _look_at_template, _look_at_machine):
+    if run.dataset.source in ("bids", "phantom"):
+        found["template_found"] = template_is_there(run)
+    for look in (_look_at_data, _look_at_atlases, _look_at_machine):
         try:
             look(run, found, problems)
         except BoltError as error:
@@ -178,11 +180,6 @@ def _look_at_atlases(run: Run, found: dict[str, Any], problems: Problems) -> Non
                 found["atlases"][name] = "missing"
                 problems.append(error)
     found["notes"] = [note.removeprefix("Note: ") for note in (*run.notes, *carried_atlases(run.study))]
-
-
-def _look_at_template(run: Run, found: dict[str, Any], problems: Problems) -> None:
-    if run.dataset.source in ("bids", "phantom"):
-        found["template_found"] = template_is_there(run)
 
 
 def template_is_there(run: Run) -> bool:

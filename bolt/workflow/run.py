@@ -150,7 +150,8 @@ class Run(ScanFiles):
             minutes = stage.minutes
             resources["runtime"] = lambda wildcards, attempt: minutes * attempt
         elif stage.trains:
-            resources["runtime"] = lambda wildcards, attempt: self.minutes(wildcards.model) * times * attempt
+            usual = {True: 30, False: 240}  # a fold of a model that is fitted at once, or trained over epochs
+            resources["runtime"] = lambda w, attempt: usual[self.fitted_at_once(w.model)] * times * attempt
         if stage.trains:
             resources["trainings"] = 1  # of those that may run at once: --resources trainings=…
         if stage.trains or (stage.applies and self.config.device == "cuda"):
@@ -214,10 +215,6 @@ class Run(ScanFiles):
             return "gpu:1"
         model = self.searched.get(run_name) or self.model(run_name)
         return "" if self.config.device == "cpu" or not any(has_epochs(part.model) for part in model.parts) else "gpu:1"
-
-    def minutes(self, run_name: str) -> int:
-        """Return the minutes that one fold asks for in its first attempt."""
-        return 30 if self.fitted_at_once(run_name) else 240
 
     @cached_property
     def trained_together(self) -> list[str]:
@@ -428,13 +425,8 @@ class Run(ScanFiles):
             for name in self.searched
         ]
 
-    def shared_studies(self, wildcards: Any) -> list[Path]:
-        """Return the studies of this dataset from which a choice for all datasets and atlases is made."""
-        folds = self.config.folds_searched(wildcards.model, "shared")
-        atlases = self.config.atlas_places
-        return [self.layout.study(atlas, wildcards.model, fold) / "best.json" for atlas in atlases for fold in folds]
-
     def searched_folds(self, wildcards: Any) -> list[Path]:
-        """Return the studies that a scheme chooses from."""
-        folds = self.config.folds_searched(wildcards.model, wildcards.scheme)
-        return [self.layout.study(wildcards.atlas, wildcards.model, fold) / "best.json" for fold in folds]
+        """Return the studies that a scheme chooses from: without one, those of all atlases, for a shared choice."""
+        folds = self.config.folds_searched(wildcards.model, wildcards.get("scheme", "shared"))
+        atlases = [wildcards.atlas] if wildcards.get("atlas") else self.config.atlas_places
+        return [self.layout.study(atlas, wildcards.model, fold) / "best.json" for atlas in atlases for fold in folds]

@@ -9,7 +9,7 @@ from bolt.cli.main import main
 from bolt.config import ROOT
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json
-from bolt.jobs.ledger import ledger, read_benchmark, refresh_ledger, write_ledger
+from bolt.jobs.ledger import ledger, read_benchmark, refresh, write_ledger
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 FOLD = "cc200/MNI152-none/bolt-1a2b/seed-0/fold-{}"
@@ -115,7 +115,7 @@ def test_the_command_writes_a_described_table(tmp_path, monkeypatch):
 
 def test_an_unwritable_ledger_does_not_fail_the_run(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    refresh_ledger(tmp_path / "file/ledger.tsv")
+    refresh("the ledger", write_ledger, tmp_path / "file/ledger.tsv")
     assert "the ledger was not written" in caplog.text
 
 
