@@ -70,7 +70,9 @@ onstart:
 onsuccess:
     internals.INTERRUPTED.clear()
     refresh("the ledger", write_ledger, layout.ledger)
-    refresh("ro-crate-metadata.json", write_run_crate, layout.results, run.dataset.name)
+    refresh(
+        "ro-crate-metadata.json", write_run_crate, layout.results, run.dataset.name
+    )
     progress.conclude(run.where_to_look(), internals.log_files(workflow))
 
 
