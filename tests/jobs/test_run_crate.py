@@ -114,9 +114,6 @@ def test_jobs_are_actions_with_what_they_read_and_wrote(results):
     assert entities[index["instrument"]["@id"]]["softwareVersion"] == "0.1.0+aaaaaaaaaa"
     assert "x.html" not in entities  # no job noted it
 
-
-def test_of_files_elsewhere_only_name_and_hash_are_known(results):
-    entities = written(results)
     outside = {entity["name"] for name, entity in entities.items() if name.startswith("#sha256-")}
     assert outside == {"participants.tsv", "gone (120 files)"}
     assert str(results.parents[1]) not in json.dumps(list(entities.values()))
