@@ -150,8 +150,7 @@ class Run(ScanFiles):
             minutes = stage.minutes
             resources["runtime"] = lambda wildcards, attempt: minutes * attempt
         elif stage.trains:
-            usual = {True: 30, False: 240}  # a fold of a model that is fitted at once, or trained over epochs
-            resources["runtime"] = lambda w, attempt: usual[self.fitted_at_once(w.model)] * times * attempt
+            resources["runtime"] = lambda wildcards, attempt: self.minutes(wildcards.model) * times * attempt
         if stage.trains:
             resources["trainings"] = 1  # of those that may run at once: --resources trainings=…
         if stage.trains or (stage.applies and self.config.device == "cuda"):
@@ -215,6 +214,10 @@ class Run(ScanFiles):
             return "gpu:1"
         model = self.searched.get(run_name) or self.model(run_name)
         return "" if self.config.device == "cpu" or not any(has_epochs(part.model) for part in model.parts) else "gpu:1"
+
+    def minutes(self, run_name: str) -> int:
+        """Return the minutes that one fold asks for in its first attempt."""
+        return 30 if self.fitted_at_once(run_name) else 240
 
     @cached_property
     def trained_together(self) -> list[str]:
