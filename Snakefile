@@ -20,8 +20,8 @@ refuse_other_snakefile(workflow.basedir)
 from bolt.config.layout import ORACLE
 from bolt.io.resource_errors import report_full_disks
 from bolt.io.names import FOLDER, NAME, PREFIX
-from bolt.jobs.ledger import refresh_ledger
-from bolt.jobs.run_crate import refresh_run_crate
+from bolt.jobs.ledger import refresh, write_ledger
+from bolt.jobs.run_crate import write_run_crate
 from bolt.workflow import snakemake as internals
 from bolt.workflow.estimate import announce_after_dry_run, seconds_of_rules
 from bolt.workflow.lock import changes_nothing, hold
@@ -69,15 +69,17 @@ onstart:
 
 onsuccess:
     internals.INTERRUPTED.clear()
-    refresh_ledger(layout.ledger)
-    refresh_run_crate(layout.results, run.dataset.name)
+    refresh("the ledger", write_ledger, layout.ledger)
+    refresh(
+        "ro-crate-metadata.json", write_run_crate, layout.results, run.dataset.name
+    )
     progress.conclude(run.where_to_look(), internals.log_files(workflow))
 
 
 onerror:
     internals.cancel_at_exit(log)
     report_full_disks([layout.results, layout.work])
-    refresh_ledger(layout.ledger)
+    refresh("the ledger", write_ledger, layout.ledger)
     progress.conclude(internals.remedy(), internals.log_files(workflow))
 
 

@@ -34,10 +34,10 @@ COMMANDS: dict[str, dict[str, Any]] = tomllib.loads(
 """Every command but the stages, by name, in the order of `bolt --help`."""
 OF_STUDIES = COMMANDS.pop("study")["groups"]
 """Options of the commands that describe a study, by heading."""
+OF_STAGES = COMMANDS.pop("stage")
+"""Options of all stages, of those that record their own failures, and of those of a run."""
 GROUPS = tuple(dict.fromkeys(about["group"] for about in COMMANDS.values()))
 """Headings of `bolt --help`, in its order."""
-CONFIG_HELP = COMMANDS["check"]["options"]["--config"]["help"]
-TYPES = {"path": Path, "int": int, "float": float}
 NUMBERS = ("seed", "fold", "inner")
 """Options of stages that are whole numbers."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
@@ -112,6 +112,10 @@ def _named(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
+TYPES = {"path": Path, "int": int, "float": float, "named": _named}
+"""Types of options by their names in `commands.toml`."""
+
+
 @cache
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands and stages."""
@@ -136,21 +140,13 @@ def make_parser() -> argparse.ArgumentParser:
     for stage in STAGES.values():
         subparser = command(stage.command, stage.help)
         subparser.set_defaults(stage=stage.name)
-        subparser.add_argument("--config", type=Path, help=CONFIG_HELP)
-        for kind in ("input", "output"):
-            files = f"{kind} files of the job, as its rule names them"
-            subparser.add_argument(
-                f"--{kind}", type=_named, nargs="*", action="extend", metavar="NAME=FILE", help=files
-            )
+        add_arguments(subparser, OF_STAGES["all"])
         for key in stage.keys:
             subparser.add_argument(f"--{key}", required=True, type=int if key in NUMBERS else str)
         if stage.guarded:
-            tries = "which try this is; a crash in the last is recorded"
-            subparser.add_argument("--attempt", type=int, default=0, help=tries)
-            limits = "what the job asked a cluster for"
-            subparser.add_argument("--limits", type=int, nargs=2, metavar=("MB", "MINUTES"), help=limits)
+            add_arguments(subparser, OF_STAGES["guarded"])
         if stage.keys[:3] == OF_RUN:
-            subparser.add_argument("--variant", help="which cache the model was trained on [the configured one]")
+            add_arguments(subparser, OF_STAGES["of_run"])
         add_arguments(subparser, stage.options)
     for name, about in COMMANDS.items():
         add_options(command(name, about["help"], about.get("threads", False)), name)
@@ -179,6 +175,8 @@ def add_arguments(place: argparse._ActionsContainer, options: Mapping[str, Any])
             arguments["type"] = TYPES[arguments["type"]]
         if arguments.get("action") == "version":
             arguments["version"] = __version__
+        if isinstance(arguments.get("metavar"), list):
+            arguments["metavar"] = tuple(arguments["metavar"])
         place.add_argument(*names.split(), **arguments)
 
 

@@ -155,19 +155,11 @@ def wishes_of(options: argparse.Namespace, pack: Pack, work: Path) -> Wishes:
             raise ConfigError(
                 f"the model's atlas '{atlas}' does not come with BolT", hint="Give its folder: --atlas FOLDER"
             ) from None
+    signal = series.get("signal", 0)  # packs may have been made before it was asked for
     settings: dict[str, Any] = {
         "preprocess": {**(series["preprocessing"] or {}), "space": series["space"], "output": series["output"]},
-        "parcellate": {
-            "coverage": series["coverage"],
-            "signal": series.get("signal", 0),  # packs made before it was asked for
-            "uncovered": "zero",
-        },
+        "parcellate": {"coverage": series["coverage"], "signal": signal, "uncovered": "zero"},
         "denoise": denoise,
     }
-    return Wishes(
-        label=options.label,
-        classes=pack.classes or [],
-        atlases=[atlas],
-        models=[LIGHTEST] if pack.classes else [],
-        settings=settings,
-    )
+    classes, models = pack.classes or [], [LIGHTEST] if pack.classes else []
+    return Wishes(label=options.label, classes=classes, atlases=[atlas], models=models, settings=settings)

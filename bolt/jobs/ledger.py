@@ -6,7 +6,7 @@ import csv
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -41,12 +41,12 @@ def write_ledger(place: Path) -> None:
     write_table(table, place, COLUMNS)
 
 
-def refresh_ledger(place: Path) -> None:
-    """Write the ledger at the end of a run; an error is only logged."""
+def refresh(what: str, write: Callable[..., None], *arguments: object) -> None:
+    """Write the ledger or the crate at the end of a run; an error is only logged."""
     try:
-        write_ledger(place)
+        write(*arguments)
     except Exception as error:
-        log.warning("the ledger was not written: %s", error)
+        log.warning("%s was not written: %s", what, error)
 
 
 def ledger(results: Path, dataset: str = "*") -> tuple[pd.DataFrame, list[str]]:

@@ -8,7 +8,6 @@ files it wrote.
 from __future__ import annotations
 
 import json
-import logging
 import mimetypes
 import os
 from datetime import datetime, timedelta
@@ -19,17 +18,7 @@ from urllib.parse import quote
 from bolt.io.files import read_yaml, sha256, write_json
 from bolt.jobs.ledger import provenance_files
 
-log = logging.getLogger("bolt")
-
 NAME = "ro-crate-metadata.json"
-
-
-def refresh_run_crate(results: Path, dataset: str) -> None:
-    """Write the crate of a dataset's results at the end of a run; an error is only logged."""
-    try:
-        write_run_crate(results, dataset)
-    except Exception as error:
-        log.warning("%s was not written: %s", NAME, error)
 
 
 def write_run_crate(results: Path, dataset: str) -> None:

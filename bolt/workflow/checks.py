@@ -1,8 +1,10 @@
-"""Checks of names and settings before any work."""
+"""Checks of names, settings and disks before any work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,22 +14,51 @@ from bolt.config import Config, Dataset, nearest
 from bolt.config.study import Study
 from bolt.datasets import COLUMNS, own_tables, source_of, subjects_table
 from bolt.datasets.participants import check_institutions, read_series_table, require_classes
+from bolt.experiments.checks import check_experiment, lacks_reference
 from bolt.explain.explainable import can_be_explained
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table, read_text
 from bolt.io.names import BRACES, PATH_RULE, RULE, is_name, is_path
 from bolt.io.people import known_values
-from bolt.io.resource_errors import require_space
+from bolt.io.resource_errors import free_bytes, gigabytes, require_space
 from bolt.io.series_files import check_rois, read_series
 from bolt.models.parts.given import probabilities_of
 from bolt.models.registry import check_model
 from bolt.models.suitability import check_covariates, check_inputs
+from bolt.training.space import check_search
 from bolt.training.watching import require_tools
+from bolt.workflow.estimate import WORKLESS, preprocessing_peak
+from bolt.workflow.run import Run
+from bolt.workflow.snakemake import is_dry_run
 
 TRIED = 3
 """Files of series whose number of columns is compared with the atlas before any work."""
 TABLE_OF_SUBJECTS = ("bids", "fmriprep", "series", "bids_series")
 """Sources whose table of subjects is there before any work."""
+
+
+def checks(run: Run, jobs: int, arguments: list[str]) -> list[Callable[[], object]]:
+    """Return what refuses a run before any work, in the order of the checks; each raises a `BoltError`.
+
+    Parameters
+    ----------
+    run : Run
+    jobs : int
+        At once.
+    arguments : list of str
+        Of the `snakemake` command: a dry run only warns of a disk that is too small. `bolt check` has none.
+    """
+    config, dataset = run.config, run.dataset
+    always: list[Callable[[], object]] = [
+        partial(check_names, config, dataset),
+        partial(check_series_files, config, dataset),
+        partial(check_search, config),
+        partial(check_experiments, run, arguments),
+        partial(check_space, run, jobs, arguments),
+        run.check_results,
+    ]
+    learning = [partial(check_learning, config, dataset), partial(check_files_of_others, run.study)]
+    return [*always, *learning] if run.learns else always
 
 
 def check_names(config: Config, dataset: Dataset) -> None:
@@ -76,20 +107,20 @@ def _check_models(config: Config, dataset: Dataset) -> None:
             f"explain.masked_task names '{masked}', which is neither a class nor a task of dataset '{dataset.name}'",
             f"Known: {', '.join(known)}{nearest(masked, known)}",
         )
-    sanity, models = config.explain.sanity, list(map(configuration.load_model, config.models))
-    for model in models if sanity.fold is not None and (sanity.permuted or sanity.controlled) else []:
+    sanity = config.explain.sanity
+    for model in map(configuration.load_model, config.models):
         folds = config.folds.of(model.name)
-        if sanity.fold not in folds and can_be_explained(model, dataset):
+        compared = sanity.fold is not None and (sanity.permuted or sanity.controlled)
+        if compared and sanity.fold not in folds and can_be_explained(model, dataset):
             _refuse(
                 f"explain.sanity.fold is {sanity.fold}, but model '{model.name}' runs folds "
                 f"{', '.join(map(str, folds))}",
                 "Name one of them, or null for the first",
             )
-    for model in models:
         check_model(model.model, model.hyper)
         for settings in model.by_fold.values():
             check_model(model.model, settings.hyper)
-        for fold in config.folds.of(model.name):
+        for fold in folds:
             model.for_fold(fold)
         check_covariates(model, dataset, list(COLUMNS))
         check_inputs(model, config, dataset)
@@ -279,3 +310,33 @@ def check_download_space(config: Config, dataset: Dataset) -> None:
         source = source_of(dataset)
         what = f"what is still to be downloaded of dataset '{dataset.name}'"
         require_space(source.download_folder(dataset, config), source.download_bytes(dataset, config), what, "work")
+
+
+def check_space(run: Run, jobs: int, arguments: list[str]) -> None:
+    """Refuse downloads and preprocessing that the disk cannot hold; a dry run warns, or says what is needed.
+
+    Raises
+    ------
+    ConfigError
+        States how much is needed, and where.
+    """
+    what, folder = f"preprocessing with {jobs} job{'s' if jobs > 1 else ''} at once", run.layout.derivatives
+    try:
+        check_download_space(run.config, run.dataset)
+        if needed := preprocessing_peak(run, jobs) if WORKLESS.isdisjoint(arguments) else 0.0:
+            require_space(folder, needed, what, "results")
+            if is_dry_run(arguments):
+                free = gigabytes(free_bytes(folder))
+                print(f"Disk: {what} needs up to {gigabytes(needed)}; {free} are free.", file=sys.stderr)
+    except ConfigError as error:
+        if not is_dry_run(arguments):
+            raise
+        print(f"Warning: {error}", file=sys.stderr)
+
+
+def check_experiments(run: Run, arguments: list[str]) -> None:
+    """Refuse experiments that cannot be made; a dry run says which have no tests."""
+    for name, experiment in run.experiments.items():
+        check_experiment(experiment, run.experiment_rows[name])
+        if is_dry_run(arguments) and lacks_reference(experiment, run.experiment_rows[name]):
+            print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)

@@ -19,7 +19,6 @@ from bolt.config.layout import ModelRun, folder_of
 from bolt.datasets import source_of
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_text, read_yaml
-from bolt.io.resource_errors import free_bytes, gigabytes, require_space
 from bolt.io.volumes import check_image
 from bolt.jobs.ledger import read_benchmark
 from bolt.models.registry import fitted_at_once
@@ -181,9 +180,8 @@ class Estimate:
     trials: int = 0
 
     def __str__(self) -> str:
-        time = (
-            f"{self.core_hours:.1f} core-hours" if self.core_hours >= 1 else f"{self.core_hours * 60:.0f} core-minutes"
-        )
+        hours = self.core_hours
+        time = f"{hours:.1f} core-hours" if hours >= 1 else f"{hours * 60:.0f} core-minutes"
         ends = "divide by the number of cores; a GPU shortens training"
         size = f"about {self.gigabytes:.1f} GB of disk and"
         if self.trials:
@@ -200,11 +198,8 @@ def estimate(run: Run, experiments: Sequence[str] = (), *, search: bool = False)
     run, experiments, search
         As in `job_counts`.
     """
-    counts, trials, scans = (
-        job_counts(run, experiments, search=search),
-        trials_of(run) if search else {},
-        known_scans(run),
-    )
+    counts, scans = job_counts(run, experiments, search=search), known_scans(run)
+    trials = trials_of(run) if search else {}
     seconds = sum(n * _seconds(run, kind, len(scans)) for kind, n in counts.items() if n)
     for name, n in trials.items():  # whole trainings, with as many epochs as the middle of their range
         model = run.searched[name]
@@ -255,9 +250,7 @@ def seconds_of_rules(run: Run) -> Callable[[str], float]:
 def announce_after_dry_run(run: Run, arguments: list[str]) -> None:
     """Print the estimate as the last line of a dry run: of the search or the experiments, where these are asked for."""
     if is_dry_run(arguments):
-        asked = [name for name in run.experiments if name in arguments]
-        asked += [name for target in ("paper", "extras") if target in arguments for name in run.asked(target)]
-        asked, search = list(dict.fromkeys(asked)), "search" in arguments
+        asked, search = run.experiments_asked(arguments), "search" in arguments
         atexit.register(lambda: print(estimate(run, asked, search=search), file=sys.stderr, flush=True))
 
 
@@ -309,29 +302,3 @@ def volumes_to_do(run: Run) -> list[int]:
             shape = check_image(path).shape
             volumes += [shape[3]] if len(shape) == 4 else []
     return volumes
-
-
-def check_preprocessing_space(run: Run, arguments: list[str], jobs: int) -> None:
-    """Refuse a run whose preprocessing the disk cannot hold; a dry run says what is needed.
-
-    Parameters
-    ----------
-    run : Run
-    arguments : list of str
-        Of the `snakemake` command.
-    jobs : int
-        At once.
-
-    Raises
-    ------
-    ConfigError
-        States how much is needed, and where.
-    """
-    needed = preprocessing_peak(run, jobs) if WORKLESS.isdisjoint(arguments) else 0.0
-    if not needed:
-        return
-    what = f"preprocessing with {jobs} job{'s' if jobs > 1 else ''} at once"
-    require_space(run.layout.derivatives, needed, what, "results")
-    if is_dry_run(arguments):
-        free = gigabytes(free_bytes(run.layout.derivatives))
-        print(f"Disk: {what} needs up to {gigabytes(needed)}; {free} are free.", file=sys.stderr)

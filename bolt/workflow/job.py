@@ -88,6 +88,8 @@ class Job:
 
     Attributes
     ----------
+    stage : str
+        The name of the stage.
     input, output : Files
         What the job reads and writes, as its rule declares it.
     """
@@ -105,16 +107,11 @@ class Job:
             files = {kind: [(name, path.absolute()) for name, path in given] for kind, given in files.items()}
             os.chdir(folder)
         self.input, self.output = Files("input", files["input"]), Files("output", files["output"])
-        self.options, self.config_file = options, file
+        self.options, self.config_file, self.stage = options, file, str(options.stage)
         self.config = configuration.load_config(self.config_file)
         self.dataset = configuration.load_dataset(self.config.dataset)
         self.study = Study(self.config, self.dataset)
         self.layout = self.study.layout
-
-    @property
-    def stage(self) -> str:
-        """Return the name of the stage."""
-        return str(self.options.stage)
 
     @property
     def learns(self) -> bool:
@@ -167,15 +164,9 @@ class Job:
         """Load a configured atlas in the space of the images."""
         from bolt.atlases.image import load_atlas  # jobs that need no image start without nibabel
 
-        paths = self.config.paths
-        place = self.config.atlas_places[name]
-        return load_atlas(
-            place,
-            space=self.study.space,
-            atlas_dir=paths.atlas_dir,
-            templateflow_home=paths.templateflow_home,
-            cache=paths.carried_atlases,
-        )
+        place, paths = self.config.atlas_places[name], self.config.paths
+        where = {"templateflow_home": paths.templateflow_home, "cache": paths.carried_atlases}
+        return load_atlas(place, space=self.study.space, atlas_dir=paths.atlas_dir, **where)
 
     def series_cache(self) -> SeriesCache:
         """Open the series that a model reads: the input `cache` is the manifest of their cache."""

@@ -22,12 +22,12 @@ from bolt.io.places import folder_of_run, snakemake_command
 from bolt.io.resource_errors import free_bytes, gigabytes
 from bolt.models.suitability import minimum_volumes
 from bolt.preprocess.templates import PHANTOM_SPACE
-from bolt.workflow.checks import carried_atlases
+from bolt.workflow.checks import carried_atlases, checks
 from bolt.workflow.estimate import estimate, known_scans, preprocessing_peak
 from bolt.workflow.job import chosen_config
 from bolt.workflow.run import Run
 from bolt.workflow.stages.dataset import can_be_listed, list_scans
-from bolt.workflow.start import checks, read_run
+from bolt.workflow.start import read_run
 
 TEMPLATE = Path(__file__).with_name("templates") / "check.txt"
 WIDTH = 110
@@ -107,7 +107,9 @@ def readiness(run: Run) -> tuple[list[tuple[str, str]], Problems]:
         except BoltError as error:
             problems.append(error)
     found: dict[str, Any] = {"atlases": {}, "notes": [], "cores": cores}
-    for look in (_look_at_data, _look_at_atlases, _look_at_template, _look_at_machine):
+    if run.dataset.source in ("bids", "phantom"):
+        found["template_found"] = template_is_there(run)
+    for look in (_look_at_data, _look_at_atlases, _look_at_machine):
         try:
             look(run, found, problems)
         except BoltError as error:
@@ -178,11 +180,6 @@ def _look_at_atlases(run: Run, found: dict[str, Any], problems: Problems) -> Non
                 found["atlases"][name] = "missing"
                 problems.append(error)
     found["notes"] = [note.removeprefix("Note: ") for note in (*run.notes, *carried_atlases(run.study))]
-
-
-def _look_at_template(run: Run, found: dict[str, Any], problems: Problems) -> None:
-    if run.dataset.source in ("bids", "phantom"):
-        found["template_found"] = template_is_there(run)
 
 
 def template_is_there(run: Run) -> bool:

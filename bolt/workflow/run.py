@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -406,6 +406,13 @@ class Run(ScanFiles):
             and (self.dataset.has_tasks or self.experiments[name].task_timing is None)
         ]
 
+    def experiments_asked(self, words: Collection[str]) -> list[str]:
+        """Return the experiments that a command line asks for: by their names or files, or by `paper` or `extras`."""
+        folder = self.layout.paper.absolute()
+        names = {Path(word).stem if folder in Path(word).absolute().parents else word for word in words}
+        names = names.union(*(self.asked(target) for target in ("paper", "extras") if target in names))
+        return [name for name in self.experiments if name in names]
+
     def tables_of(self, target: str) -> list[Path]:
         """Return the tables that the target `paper` or `extras` makes."""
         return [self.layout.experiment(name) for name in self.asked(target)]
@@ -421,13 +428,8 @@ class Run(ScanFiles):
             for name in self.searched
         ]
 
-    def shared_studies(self, wildcards: Any) -> list[Path]:
-        """Return the studies of this dataset from which a choice for all datasets and atlases is made."""
-        folds = self.config.folds_searched(wildcards.model, "shared")
-        atlases = self.config.atlas_places
-        return [self.layout.study(atlas, wildcards.model, fold) / "best.json" for atlas in atlases for fold in folds]
-
     def searched_folds(self, wildcards: Any) -> list[Path]:
-        """Return the studies that a scheme chooses from."""
-        folds = self.config.folds_searched(wildcards.model, wildcards.scheme)
-        return [self.layout.study(wildcards.atlas, wildcards.model, fold) / "best.json" for fold in folds]
+        """Return the studies that a scheme chooses from: without one, those of all atlases, for a shared choice."""
+        folds = self.config.folds_searched(wildcards.model, wildcards.get("scheme", "shared"))
+        atlases = [wildcards.atlas] if wildcards.get("atlas") else self.config.atlas_places
+        return [self.layout.study(atlas, wildcards.model, fold) / "best.json" for atlas in atlases for fold in folds]

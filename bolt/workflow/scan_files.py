@@ -158,15 +158,12 @@ class ScanFiles:
         """Return what preprocessing reads of a scan in the index and, about slices, in the sidecar."""
         facts: list[Any] = list(self._table.facts[scan_id])
         if self.scans.kind[scan_id] == "raw" and self.config.preprocess.slice_timing == "auto":
-            facts += self._slices_of(scan_id)
+            kept = self._table.slices  # because Snakemake asks whenever it chooses jobs
+            if scan_id not in kept:
+                about = metadata_of(self.scans.bold[scan_id])
+                kept[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+            facts += kept[scan_id]
         return repr(facts)
-
-    def _slices_of(self, scan_id: str) -> list[Any]:
-        """Return what the sidecar states about slices; cached, because Snakemake asks whenever it chooses jobs."""
-        if scan_id not in self._table.slices:
-            about = metadata_of(self.scans.bold[scan_id])
-            self._table.slices[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
-        return self._table.slices[scan_id]
 
     @property
     def subjects_table(self) -> Path:

@@ -5,31 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from bolt.config import with_own_files
-from bolt.experiments.checks import check_choices, check_experiment, lacks_reference
-from bolt.io.errors import BoltError, ConfigError
+from bolt.experiments.checks import check_choices
+from bolt.io.errors import BoltError
 from bolt.io.files import read_yaml
 from bolt.io.packages import name_extra
 from bolt.io.places import PACKAGE, PLANNED_BY, import_path, use_writable_folders
 from bolt.jobs.outcome import ATTEMPTS, LIMITED
-from bolt.training.space import check_search
-from bolt.workflow.checks import (
-    carried_atlases,
-    check_download_space,
-    check_files_of_others,
-    check_learning,
-    check_names,
-    check_series_files,
-)
-from bolt.workflow.estimate import check_preprocessing_space
+from bolt.workflow.checks import carried_atlases, checks
 from bolt.workflow.job import PREPARES
 from bolt.workflow.lock import JOB
 from bolt.workflow.run import Run
-from bolt.workflow.snakemake import is_dry_run
 
 PREPARING = {"series", "exclusions", "warnings", "scans", "resources", "simulate", "index", "quality", "quality_pages"}
 PREPARING |= {"derivatives", "templates", "cache"}
@@ -69,11 +59,7 @@ def start(
                 print(note, file=sys.stderr)
             for check in checks(run, jobs, sys.argv):
                 check()
-            # the rows of the experiments that are asked for, by target or by file
-            folder = run.layout.paper.absolute()
-            names = {Path(target).stem if folder in Path(target).absolute().parents else target for target in targets}
-            asked = names.union(*(run.asked(target) for target in ("paper", "extras") if target in names))
-            rows = [row for name, listed in run.experiment_rows.items() if name in asked for row in listed]
+            rows = [row for name in run.experiments_asked(targets) for row in run.experiment_rows[name]]
             if found := check_choices(run.config, rows):
                 print(found, file=sys.stderr)
             return run
@@ -99,49 +85,6 @@ def read_run(
     return run, notes
 
 
-def checks(run: Run, jobs: int, arguments: list[str]) -> list[Callable[[], object]]:
-    """Return what refuses a run before any work, in the order of the checks; each raises a `BoltError`.
-
-    Parameters
-    ----------
-    run : Run
-    jobs : int
-        At once.
-    arguments : list of str
-        Of the `snakemake` command: a dry run only warns of a disk that is too small. `bolt check` has none.
-    """
-    config, dataset, dry = run.config, run.dataset, is_dry_run(arguments)
-
-    def check_experiments() -> None:
-        for name, experiment in run.experiments.items():
-            check_experiment(experiment, run.experiment_rows[name])
-            if dry and lacks_reference(experiment, run.experiment_rows[name]):
-                print(f"Note: experiment '{name}' has no row '{experiment.reference}', so no tests.", file=sys.stderr)
-
-    def check_space() -> None:
-        try:
-            check_download_space(config, dataset)
-            check_preprocessing_space(run, arguments, jobs)
-        except ConfigError as error:
-            if not dry:
-                raise
-            print(f"Warning: {error}", file=sys.stderr)
-
-    always: list[Callable[[], object]] = [
-        lambda: check_names(config, dataset),
-        lambda: check_series_files(config, dataset),
-        lambda: check_search(config),
-        check_experiments,
-        check_space,
-        run.check_results,
-    ]
-    learning: list[Callable[[], object]] = [
-        lambda: check_learning(config, dataset),
-        lambda: check_files_of_others(run.study),
-    ]
-    return [*always, *learning] if run.learns else always
-
-
 def shell_prefix(work: Path) -> str:
     """Return a prefix that lets every job find this package and no other.
 
@@ -152,12 +95,7 @@ def shell_prefix(work: Path) -> str:
     work : Path
         Folder of the run's intermediate files.
     """
-    variables = {
-        "PYTHONPATH": import_path(work),
-        PLANNED_BY: PACKAGE,
-        "TEMPLATEFLOW_AUTOUPDATE": "false",
-        JOB: "1",
-    }
+    variables = {"PYTHONPATH": import_path(work), PLANNED_BY: PACKAGE, "TEMPLATEFLOW_AUTOUPDATE": "false", JOB: "1"}
     exported = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items())
     return f"set -euo pipefail; export {exported}; "
 

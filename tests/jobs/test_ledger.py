@@ -1,7 +1,6 @@
 """The ledger sums benchmark files and the notes of jobs; unreadable files are logged and skipped."""
 
 import logging
-import shutil
 
 import pytest
 
@@ -9,7 +8,7 @@ from bolt.cli.main import main
 from bolt.config import ROOT
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json
-from bolt.jobs.ledger import ledger, read_benchmark, refresh_ledger, write_ledger
+from bolt.jobs.ledger import ledger, read_benchmark, refresh, write_ledger
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 FOLD = "cc200/MNI152-none/bolt-1a2b/seed-0/fold-{}"
@@ -88,10 +87,9 @@ def test_damaged_benchmark_files_are_logged_and_skipped(tmp_path, caplog, text):
     assert read_table(tmp_path / "ledger.tsv")["stage"].tolist() == ["folds"]
 
 
-def test_provenance_without_a_job_is_skipped(tmp_path):
-    measured(tmp_path, "folds", "all", 3600.0, 3600.0)
-    for i, text in enumerate(["{", "[]", '{"log": null}', '{"log": "/tmp/mine.log"}', '{"log": "logs/index"}']):
-        (tmp_path / f"mine/{i}_provenance.json").write_text(text)
+@pytest.mark.parametrize("text", ["{", "[]", '{"log": null}', '{"log": "/tmp/mine.log"}', '{"log": "logs/index"}'])
+def test_provenance_without_a_job_is_skipped(tmp_path, text):
+    (tmp_path / "mine_provenance.json").write_text(text)
     assert ledger(tmp_path)[1] == []
 
 
@@ -103,25 +101,25 @@ def test_the_model_is_read_from_the_jobs_name(tmp_path):
     assert table.fillna("n/a").set_index("model")["jobs"].to_dict() == {"bolt": 1, "bolt-1a2b": 2, "n/a": 2}
 
 
-def test_the_command_writes_a_described_table(tmp_path, monkeypatch):
+@pytest.mark.parametrize("n_jobs", [0, 1])
+def test_the_command_writes_a_described_table(tmp_path, monkeypatch, n_jobs):
     monkeypatch.chdir(tmp_path)
-    measured(tmp_path / "results", "folds", "all", 3600.0, 3600.0)
-    for n_jobs in (1, 0):
-        assert main(["ledger", "--config", str(ROOT / "config/config.yaml")]) == 0
-        table, about = read_table("results/ledger.tsv"), read_json("results/ledger.json")
-        assert set(table.columns) == set(about) and table["jobs"].sum() == n_jobs
-        shutil.rmtree("results/mine", ignore_errors=True)
+    for i in range(n_jobs):
+        measured(tmp_path / "results", "folds", f"all-{i}", 3600.0, 3600.0)
+    assert main(["ledger", "--config", str(ROOT / "config/config.yaml")]) == 0
+    table, about = read_table("results/ledger.tsv"), read_json("results/ledger.json")
+    assert set(table.columns) == set(about) and table["jobs"].sum() == n_jobs
 
 
 def test_an_unwritable_ledger_does_not_fail_the_run(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    refresh_ledger(tmp_path / "file/ledger.tsv")
+    refresh("the ledger", write_ledger, tmp_path / "file/ledger.tsv")
     assert "the ledger was not written" in caplog.text
 
 
 def test_linked_results_on_another_disk_count(tmp_path):
-    measured(tmp_path, "train_fold", FOLD.format(0), 3600.0, 3600.0)
+    measured(tmp_path / "moved", "train_fold", FOLD.format(0), 3600.0, 3600.0)
     (tmp_path / "results").mkdir()
-    (tmp_path / "results/mine").symlink_to((tmp_path / "mine").rename(tmp_path / "moved"))
+    (tmp_path / "results/mine").symlink_to(tmp_path / "moved/mine")
     noted(tmp_path / "results", "train_fold", FOLD.format(0), device="cuda: H200")
     assert row(ledger(tmp_path / "results")[0], "train_fold").gpu_hours == 1

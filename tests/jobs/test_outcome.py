@@ -95,8 +95,7 @@ def test_failures_upstream_are_passed_on_without_work(outcome, tmp_path):
 
 
 def test_attempts_agree_with_the_default_profile():
-    profile = read_yaml(ROOT / "workflow/profiles/default/config.yaml")
-    assert profile["retries"] + 1 == Outcome.ATTEMPTS
+    assert read_yaml(ROOT / "workflow/profiles/default/config.yaml")["retries"] + 1 == Outcome.ATTEMPTS
 
 
 def reported(status, log, fail):

@@ -15,7 +15,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def experiments_known(monkeypatch):
     """The shipped experiments are not checked at each start: a quarter of its time, and tested elsewhere."""
-    monkeypatch.setattr("bolt.workflow.start.check_experiment", lambda *_: None)
+    monkeypatch.setattr("bolt.workflow.checks.check_experiment", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -29,14 +29,11 @@ def docker_copies() -> dict[str, str]:
     return found
 
 
-def test_both_images_hold_the_same_files_at_the_same_places():
+def test_both_images_hold_the_same_files_at_the_same_places_all_that_is_run_and_what_is_installed():
+    """All that the Makefile's installation names, and all that the Snakefile and the package read."""
     assert docker_copies() == dict(line.split() for line in SECTIONS["files"].splitlines() if line.strip())
     assert all(target == f"/opt/bolt/{source}" for source, target in docker_copies().items())
     assert all((ROOT / source).exists() for source in docker_copies())
-
-
-def test_images_hold_what_is_run_and_what_is_installed():
-    """All that the Makefile's installation names, and all that the Snakefile and the package read."""
     copied, project = set(docker_copies()), tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     rule = re.search(r"^\$\(VENV\)/\.installed: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     needed = {"Makefile", project["readme"], *rule.split(), "Snakefile", "bolt", "config", "atlases", "workflow"}
@@ -46,16 +43,13 @@ def test_images_hold_what_is_run_and_what_is_installed():
     assert "*" in lines and copied == kept
 
 
-def test_both_images_begin_with_the_python_of_the_conda_environments():
+def test_both_images_begin_with_the_python_of_the_conda_environments_and_run_one_script_as_a_normal_user():
     (base,) = instructions("FROM")
     assert re.search(r"^Bootstrap: docker\nFrom: (.+)$", SECTIONS["header"], re.MULTILINE)[1] == base
     version = re.fullmatch(r"python:(3\.\d+)-slim-\w+", base)[1]
     assert f"python={version}" in (ROOT / "environment.yml").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"].startswith(f">={version}")
-
-
-def test_both_images_are_made_by_the_same_script_and_run_as_a_normal_user():
     script = "sh /opt/bolt/workflow/containers/install.sh"
     assert instructions("RUN")[0] == script and script in SECTIONS["post"]
     assert instructions("ARG") == [SECTIONS["arguments"].strip().replace("torch_index", "TORCH_INDEX")]
@@ -77,27 +71,22 @@ def test_the_script_installs_the_locked_packages():
 
 
 def test_shell_lines_are_shell():
-    for text in (*instructions("RUN"), *(SECTIONS[name] for name in ("post", "environment", "runscript", "test"))):
-        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
-    subprocess.run(["sh", "-n", FOLDER / "install.sh"], check=True)
+    scripts = [*instructions("RUN"), *(SECTIONS[name] for name in ("post", "environment", "runscript", "test"))]
+    for text in [*scripts, (FOLDER / "install.sh").read_text()]:
+        subprocess.run(["sh", "-n"], input=text, text=True, check=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "run"),
-    [
-        ([], "bolt run --help"),
-        (["./data", "/out", "participant"], "bolt run ./data /out participant"),
-        (["--version"], "bolt run --version"),
-        (["snakemake", "--cores", "2"], "snakemake --cores 2"),
-        (["bolt", "check"], "bolt check"),
-    ],
-)
+RUN = {"": "bolt run --help", "./data /out participant": "bolt run ./data /out participant"}
+RUN |= {"--version": "bolt run --version", "snakemake --cores 2": "snakemake --cores 2", "bolt check": "bolt check"}
+
+
+@pytest.mark.parametrize(("arguments", "run"), RUN.items())
 def test_the_image_is_a_bids_app_and_runs_other_commands(tmp_path, arguments, run):
     for name in ("bolt", "snakemake"):
         (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0") $@"\n')
         (tmp_path / name).chmod(0o755)
     (tmp_path / "data").mkdir()
-    command = ["/bin/sh", str(FOLDER / "entrypoint.sh"), *arguments]
+    command = ["/bin/sh", str(FOLDER / "entrypoint.sh"), *arguments.split()]
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     assert subprocess.check_output(command, env=environment, cwd=tmp_path, text=True).strip() == run
     for recipe in (DOCKER, SECTIONS["runscript"]):

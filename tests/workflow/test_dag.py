@@ -136,15 +136,12 @@ def test_a_subjects_job_on_a_cluster_does_not_wait_for_torch(indexed):
 
 
 def test_ready_series_skip_the_images_also_on_slurm_which_is_asked_for_gpus(tmp_path):
-    profile = str(ROOT / "workflow/profiles/slurm")
-    planned, said = planned_by(tmp_path, "--workflow-profile", profile, config=series_dataset(tmp_path))
+    profile = ["--workflow-profile", str(ROOT / "workflow/profiles/slurm")]
+    targets = ["series", "train", "tables", "figures"]
+    planned, said = planned_by(tmp_path, *targets, *profile, config=series_dataset(tmp_path))
     assert not {"anatomical", "functional", "parcellate", "template", "truth", "quality", "tasks"} & set(planned)
-    assert planned["train_fold"] == 3 and "gres=gpu:1" in said
-
-
-def test_every_target_can_be_asked_for(tmp_path):
-    planned, _ = planned_by(tmp_path, "series", "train", "tables", "figures", config=series_dataset(tmp_path))
     assert "report" not in planned
+    assert planned["train_fold"] == 3 and "gres=gpu:1" in said
 
 
 def test_one_fold_and_its_inner_folds_can_be_asked_for(tmp_path):
@@ -167,10 +164,7 @@ EXPLAINED = {"explain_fold", "explain_inner", "sanity", "faithfulness_fold"}
 TRAINED = {"train", "train_inner", "search_fold", "measure_complexity", "train_permuted", "train_again"}
 NEW_ATLAS = {"parcellate", "cache", "oracle_cache", "regions"}
 READ_BY = [
-    ({"paths": {"work": "elsewhere"}}, set()),
-    ({"bad_scans": "refuse"}, set()),
-    ({"watch": ["tensorboard"]}, set()),
-    ({"preprocess": {"threads": 2}}, set()),
+    ({"paths": {"work": "x"}, "bad_scans": "refuse", "watch": ["wandb"], "preprocess": {"threads": 2}}, set()),
     ({"parcellate": {"coverage": 0.7}}, {"parcellate", "quality_pages"}),
     ({"parcellate": {"uncovered": "drop-scan"}}, {"cache"}),
     ({"quality": {"max_mean_fd": 0.5}}, {"quality"}),
@@ -196,26 +190,16 @@ READ_BY = [
 ]
 
 
-TRIGGERS = {
-    "": "download download_series download_table resources",
-    "settings code": """simulate template index anatomical quality quality_pages cache exclusions folds oracle_cache
-        evaluate inner_folds regress_landmarks regions connections tasks faithfulness stability truth explanation
-        report""",
-    "settings code model": """train_fold train_folds train_inner search_fold choose choose_shared explain_fold
-        explain_inner train_permuted train_again sanity faithfulness_fold""",
-    "settings code scan": "functional parcellate",
-    "settings code experiment": "experiment measure_complexity take_spectra",
-}
-"""What runs the rules of stages again, besides their files: names of params."""
-
-
-def test_which_triggers_each_rule_has(keys):
-    run, found = Run(keys), {}
+def test_which_triggers_each_stage_has(keys):
+    """Its code and settings, unless it only downloads; and what its jobs are about, where a file does not say it."""
+    run = Run(keys)
     for name, stage in STAGES.items():
         config, named, *triggers = run.params(name)
-        assert (config, named) == ("config", "named")
-        found |= dict.fromkeys(stage.rules, " ".join(triggers))
-    assert found == {rule: names for names, rules in TRIGGERS.items() for rule in rules.split()}
+        downloads = name in ("download", "resources", "ledger")
+        assert [config, named, *triggers[:2]] == ["config", "named", *["settings", "code"] * (not downloads)], name
+        of_model = stage.trains or stage.applies or name.startswith("choose")
+        about = {"experiments": "experiment", "scans": "scan"}.get(stage.module, "model" if of_model else None)
+        assert triggers[2:] == [about] * (about is not None and stage.keys[:1] not in ([], ["folder"])), name
 
 
 def test_what_a_change_runs_again(keys):

@@ -8,10 +8,10 @@ from bolt.config import ROOT
 from bolt.io import resource_errors as disk
 from bolt.io.errors import ConfigError
 from bolt.io.files import read_yaml, write_status
-from bolt.workflow import estimate as room
+from bolt.workflow import checks
+from bolt.workflow.checks import check_space
 from bolt.workflow.estimate import STORED, WAITING, WORK, preprocessing_peak, volumes_to_do
 from bolt.workflow.run import Run
-from bolt.workflow.start import checks
 from tests.report.results import make_scans
 
 KEPT = read_yaml(ROOT / "config/costs.yaml")["megabytes_per_scan"]["raw"] * 1e6
@@ -77,11 +77,10 @@ def test_headers_are_asked_before_the_index_exists(run, tmp_path):
 
 def test_a_full_disk_is_refused_and_a_dry_run_warned(run, monkeypatch, capsys):
     def check(*arguments):
-        (check_space,) = (one for one in checks(run, 2, ["snakemake", *arguments]) if one.__name__ == "check_space")
-        check_space()
+        check_space(run, 2, ["snakemake", *arguments])
         return capsys.readouterr().err
 
-    for module in (disk, room):
+    for module in (disk, checks):
         monkeypatch.setattr(module, "free_bytes", lambda folder: 1e8)
     assert "Warning" in (said := check("-n")) and "2 jobs at once" in said
     with pytest.raises(ConfigError, match=r"not enough disk space: preprocessing .* needs .* GB.* 'paths: results'"):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
@@ -12,9 +13,8 @@ import pytest
 import yaml
 
 from bolt.config import ROOT
-from bolt.workflow import snakemake as internals
 from bolt.workflow.scan_files import ScanFiles
-from bolt.workflow.snakemake import cancel_at_exit, joined, trainings_at_once
+from bolt.workflow.snakemake import joined, trainings_at_once
 from tests.snake import series_dataset
 
 
@@ -66,29 +66,20 @@ def test_snakemake_finds_the_default_profile():
     assert "resources" not in profile("default")  # they would replace those of `--profile …/slurm`
 
 
-@pytest.mark.parametrize(
-    ("files", "visible", "device", "expected"),
-    [
-        ([], None, "auto", None),
-        ([], "0", "auto", None),  # a variable left over on a machine without GPUs
-        (["nvidia0", "nvidiactl", "nvidia-uvm"], None, "auto", 2),
-        (["nvidia0", "nvidia1"], None, "cuda", 4),
-        (["nvidia0", "nvidia1"], "1", "auto", 2),
-        (["nvidia0"], "MIG-a,MIG-b, MIG-c", "auto", 6),
-        (["nvidia0"], "", "auto", None),
-        (["nvidia0"], "-1", "auto", None),
-        (["nvidia0"], None, "cpu", None),
-    ],
-)
-def test_two_trainings_share_a_gpu_of_a_machine_without_a_scheduler(
-    tmp_path, monkeypatch, files, visible, device, expected
-):
-    for name in files:
+GPUS = [(0, None, None), (0, "0", None), (1, None, 2), (2, None, 4), (2, "1", 2), (1, "MIG-a,MIG-b, MIG-c", 6)]
+GPUS += [(1, "", None), (1, "-1", None)]
+"""Of a machine; those that are visible, which may be left over from another machine; and trainings at once."""
+
+
+@pytest.mark.parametrize(("n_gpus", "visible", "expected"), GPUS)
+def test_two_trainings_share_a_gpu_of_a_machine_without_a_scheduler(tmp_path, monkeypatch, n_gpus, visible, expected):
+    for name in [*(f"nvidia{i}" for i in range(n_gpus)), "nvidiactl", "nvidia-uvm"]:
         (tmp_path / name).touch()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert trainings_at_once(device, tmp_path) == expected
+    found = {device: trainings_at_once(device, tmp_path) for device in ("auto", "cuda", "cpu")}
+    assert found == {"auto": expected, "cuda": expected, "cpu": None}
 
 
 # ---- what a stopped run leaves in SLURM's queue ------------------------------------------------------------------
@@ -103,39 +94,21 @@ ThreadPoolExecutor(1).submit(lambda: (time.sleep(0.5), open(sys.argv[1], "a").wr
 """
 
 
-@pytest.fixture
-def scancel(tmp_path, monkeypatch):
-    """Make a `scancel` that does as it is told."""
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-
-    def write(text):
-        (tmp_path / "scancel").write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "scancel").chmod(0o755)
-
-    return write
-
-
-def test_jobs_are_cancelled_by_name_after_the_last_submission(tmp_path, scancel):
-    story, logs = tmp_path / "story.txt", [tmp_path / name for name in ("gone.log", "snakemake.log")]
-    logs[1].write_text(LOG)
-    scancel(f'echo "$@" >> {story}')
-    done = subprocess.run([sys.executable, "-c", STOPPED, story, *logs], capture_output=True, text=True, check=True)
-    assert story.read_text().splitlines() == ["submitted", f"--name {NAME}"] and done.stderr == ""
-
-
-def test_without_slurm_nothing_is_cancelled_and_where_that_fails_it_is_said_what_to_type(
-    tmp_path, scancel, monkeypatch, capsys
-):
-    registered, log = [], tmp_path / "snakemake.log"
-    monkeypatch.setattr(internals.atexit, "register", lambda *call: registered.append(call))
-    for text in ("Building DAG of jobs...\n", LOG):
-        log.write_text(text)
-        cancel_at_exit([str(log)])
-    ((cancel, name),) = registered
-    scancel("echo no controller >&2; exit 1")
-    cancel(name)
-    said = capsys.readouterr().err
-    assert "jobs may be left in the queue (no controller)" in said and f"scancel --name {NAME}" in said
+@pytest.mark.parametrize(
+    ("text", "status", "called"), [(LOG, 0, True), (LOG, 1, True), ("Building DAG of jobs...\n", 0, False)]
+)
+def test_jobs_are_cancelled_by_name_after_the_last_submission(tmp_path, text, status, called):
+    """Nothing is where there is no SLURM; where it fails, it is said what to type."""
+    story, scancel, log = (tmp_path / name for name in ("story.txt", "scancel", "snakemake.log"))
+    log.write_text(text)
+    scancel.write_text(f'#!/bin/sh\necho "$@" >> {story}\n[ {status} = 0 ] || echo no controller >&2\nexit {status}\n')
+    scancel.chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-c", STOPPED, story, tmp_path / "gone.log", log]
+    done = subprocess.run(command, env=os.environ | path, capture_output=True, text=True, check=True)
+    assert story.read_text().splitlines() == ["submitted", *[f"--name {NAME}"] * called]
+    failure = f"jobs may be left in the queue (no controller). Cancel them: scancel --name {NAME}"
+    assert (failure in done.stderr) == bool(done.stderr) == bool(status)
 
 
 @pytest.mark.slow
@@ -143,15 +116,9 @@ def test_the_last_line_after_ctrl_c_says_that_the_same_command_resumes(tmp_path)
     config = series_dataset(tmp_path)
     words = ["-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--configfile", config, "--cores", "1", "series"]
     command = [sys.executable, *map(str, words)]
-    run = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which tests in the background ignore
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which tests in the background ignore
+    run = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, preexec_fn=heard, **streams)
     lines = []
     for line in run.stdout:
         lines.append(line)

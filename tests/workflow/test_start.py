@@ -15,7 +15,6 @@ from bolt.workflow.job import CONFIG, Job
 from bolt.workflow.start import start
 from tests.forks import run_module
 from tests.snake import half_written, series_dataset, snakemake, write_yaml
-from tests.workflow.test_dag import jobs
 
 
 @pytest.fixture
@@ -69,14 +68,10 @@ PHANTOM = {"dataset": "phantom", "preprocess": {"space": "MNI152NLin2009aSym"}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"folds": {"outer": 10**21}}, "Correct the value"),
-        ({"seeds": [2**70]}, "Correct the value"),
-        ({"folds": {"seed": -1}}, "Correct the value"),
+        ({"folds": {"outer": 10**21}, "seeds": [2**70]}, "Correct the value"),
         ({"folds": {"outer": 3, "run": {"bolr": [0]}}}, "names model 'bolr'"),
         ({"folds": {"outer": 3, "run": {"tiny": [3]}}}, "names fold 3"),
-        ({"folds": {"outer": 3, "run": {"meanmlp": [4]}}}, "names fold 4"),
         ({"dataset": "phantm"}, r"unknown dataset 'phantm'\. Known: .*did you mean 'phantom'"),
-        ({"denoise": "36q"}, r"unknown denoising '36q'\. Known: .*none"),
         (PHANTOM | {"atlases": ["schaefer400"]}, r"'schaefer400' is drawn in .*, but .* will be in MNI152NLin2009aSym"),
     ],
 )
@@ -88,6 +83,8 @@ def test_a_wrong_value_is_one_clear_line(config, change, words):
 
 def test_folds_of_a_row_of_an_experiment_can_be_chosen(config):
     start(read_yaml(config) | {"folds": {"outer": 3, "run": {"meanmlp": [1]}}}, [config])  # of `baselines`
+    with pytest.raises(SystemExit, match="names fold 4"):
+        start(read_yaml(config) | {"folds": {"outer": 3, "run": {"meanmlp": [4]}}}, [config])
 
 
 def test_a_key_that_is_there_twice_is_refused_although_snakemake_reads_it(config):
@@ -105,22 +102,16 @@ def test_without_a_configuration_nothing_is_planned_elsewhere(tmp_path):
     assert run_module([*words, "--directory", str(tmp_path)], tmp_path).returncode == 0
 
 
-def test_series_of_one_person_of_one_class_need_no_folds(tmp_path):
-    done = snakemake(tmp_path, "series", config=series_dataset(tmp_path, n_subjects=1))
+@pytest.mark.parametrize("labelled", [True, False])
+def test_series_of_one_person_need_no_folds_and_are_everything_of_a_dataset_without_a_label(here, labelled):
+    config = series_dataset(here, n_subjects=1)
+    if not labelled:
+        changed(label=None, classes=None)
+    done = snakemake(here, *["series"] * labelled, config=config)
     assert done.returncode == 0, done.stdout
-    assert (tmp_path / "results/mine/exclusions.tsv").is_file() and not half_written(tmp_path)
-    assert not (tmp_path / "results/mine/folds.tsv").exists()
-
-
-def test_everything_of_a_dataset_without_a_label_is_its_series(config, tmp_path):
-    changed(label=None, classes=None)
-    done = snakemake(tmp_path, "-n", config=config)
-    assert done.returncode == 0, done.stdout
-    planned = jobs(done.stdout).keys()
-    assert planned >= {"index", "cache", "exclusions"} and not planned & {"folds", "train_fold", "report"}
-    done = snakemake(tmp_path, config=config)
-    assert done.returncode == 0, done.stdout
-    assert len(pd.read_csv(next((tmp_path / "results").rglob("index.tsv")), sep="\t")) == 12
+    assert (here / "results/mine/exclusions.tsv").is_file() and not half_written(here)
+    assert len(pd.read_csv(next((here / "results").rglob("index.tsv")), sep="\t")) == 1
+    assert not (here / "results/mine/folds.tsv").exists()
 
 
 def test_exclusions_are_listed_although_the_folds_fail(tmp_path):
@@ -139,16 +130,13 @@ def job(config=None):
     return Job(Namespace(stage="index", config=config))
 
 
-def test_without_a_configuration_the_one_that_comes_with_bolt_is_read_unless_the_folder_has_its_own(here):
+def test_a_given_configuration_must_exist_else_the_folders_own_is_read_or_the_one_that_comes_with_bolt(here):
     shipped = job()
     assert shipped.config_file == ROOT / "config/config.yaml"
     assert shipped.config.dataset == shipped.dataset.name == "phantom"
     CONFIG.parent.mkdir()
     CONFIG.write_text("{dataset: phantom, atlases: [cc200]}")
     assert job().config_file == CONFIG and job().config.atlases == ["cc200"]
-
-
-def test_a_given_configuration_must_exist(here):
     given = here / "my_study.yaml"
     with pytest.raises(DataError, match="my_study.yaml: file not found"):
         job(given)

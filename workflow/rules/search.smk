@@ -34,7 +34,7 @@ rule choose:
 
 rule choose_shared:
     input:
-        run.shared_studies,
+        run.searched_folds,
     output:
         choice=layout.shared_choice("{model}"),
     conda:
