@@ -187,10 +187,8 @@ def roles_of(scans: pd.DataFrame, validation: Any, numbers: bool, seed: int) -> 
     if np.ndim(validation):
         held_out = np.asarray(validation)
         if held_out.dtype != bool or held_out.shape != (len(scans),):
-            raise DataError(
-                f"validation has shape {held_out.shape} and type {held_out.dtype} for {len(scans)} scans",
-                hint="Give a share such as 0.1, or one True or False per scan",
-            )
+            problem = f"validation has shape {held_out.shape} and type {held_out.dtype} for {len(scans)} scans"
+            raise DataError(problem, hint="Give a share such as 0.1, or one True or False per scan")
     elif not isinstance(validation, float | int | np.number) or not 0 <= validation <= 0.5:
         raise DataError(f"validation is {validation}", hint="Give a share of the groups from 0 to 0.5, such as 0.1")
     elif validation == 0:
@@ -318,10 +316,8 @@ class Estimator(BaseEstimator):
         shortest = max(member.shortest for member in self.members_)
         series, _ = as_series(X, getattr(self, "feature_names_in_", None), shortest)
         if series[0].shape[1] != self.n_features_in_:
-            raise DataError(
-                f"{series[0].shape[1]} ROIs, but the model was trained on {self.n_features_in_}",
-                hint="Give series of the same atlas, (time, rois)",
-            )
+            hint = "Give series of the same atlas, (time, rois)"
+            raise DataError(f"{series[0].shape[1]} ROIs, but the model was trained on {self.n_features_in_}", hint=hint)
         return SeriesInMemory(series, scan_table(len(series), scans))
 
     def importance(self, x: Any, target: Any = None) -> NDArray[np.float32]:

@@ -137,10 +137,8 @@ def explain_given_scan(options: argparse.Namespace) -> None:
         raise ConfigError("these models predict a number, but what is explained is a class", hint="Give a classifier")
     explained_models(pack.estimator)
     if target is not None and target not in classes:
-        raise ConfigError(
-            f"--class {target}: the model has no such class",
-            hint=f"Its classes: {', '.join(classes)}{nearest(target, classes)}",
-        )
+        hint = f"Its classes: {', '.join(classes)}{nearest(target, classes)}"
+        raise ConfigError(f"--class {target}: the model has no such class", hint=hint)
     scan = read_scan(options, pack, atlas_of(pack, options.model, options.atlas, options.labels))
     used = np.ones(len(pack.estimator.members_), bool)
     if pack.place is not None:
@@ -240,11 +238,9 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
             known = of_atlas if set(values) <= set(of_atlas["value"]) else known
     absent = [] if known is None else sorted(set(values) - set(known["value"]))
     if absent and (place or labels is not None):
-        raise DataError(
-            f"the model was trained on an ROI with the value {absent[0]}, which atlas '{name or labels}' lacks",
-            where=model,
-            hint="Give the atlas that the model was trained with, or none: ROIs are then named by their values",
-        )
+        problem = f"the model was trained on an ROI with the value {absent[0]}, which atlas '{name or labels}' lacks"
+        hint = "Give the atlas that the model was trained with, or none: ROIs are then named by their values"
+        raise DataError(problem, where=model, hint=hint)
     return ModelAtlas(name, where, None if absent else known, paths)
 
 
@@ -292,11 +288,9 @@ def read_scan(options: argparse.Namespace, pack: Pack, atlas: ModelAtlas) -> Giv
         raise DataError("an image, but what is explained are ROI series", where=path, hint=hint)
     about = read_sidecar(path, pack)
     if "Atlas" in about and atlas.name not in ("", about["Atlas"]):
-        raise DataError(
-            f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'",
-            where=path.with_suffix(".json"),
-            hint=f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name} --out series.npy)",
-        )
+        problem = f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'"
+        hint = f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name} --out series.npy)"
+        raise DataError(problem, where=path.with_suffix(".json"), hint=hint)
     series = series_for_model(path, pack, atlas.name, atlas.labels)
     tr = options.tr if options.tr is not None else about.get("RepetitionTime")
     if options.tr is not None and not options.tr > 0:

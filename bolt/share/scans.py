@@ -75,10 +75,8 @@ def as_series(
     if isinstance(scans, str | bytes | Mapping) or not hasattr(scans, "__len__"):
         raise DataError(f"a {type(scans).__name__}, not a list of scans", hint="Give a list of (time, rois) arrays")
     if isinstance(scans, np.ndarray) and scans.dtype != object and scans.ndim != 3:
-        raise DataError(
-            f"an array of shape {scans.shape}",
-            hint="Give a list of (time, rois) arrays, or one array (scans, time, rois); one scan x is [x]",
-        )
+        hint = "Give a list of (time, rois) arrays, or one array (scans, time, rois); one scan x is [x]"
+        raise DataError(f"an array of shape {scans.shape}", hint=hint)
     if not len(scans):
         raise DataError("no scans", hint="Give a list of (time, rois) arrays")
     series: list[NDArray[np.float32]] = []
@@ -90,11 +88,9 @@ def as_series(
             order = found if order is None else order
             if sorted(found) != sorted(order) or len(set(found)) < len(found):
                 odd = next(iter(sorted(set(found) ^ set(order))), "one twice")
-                raise DataError(
-                    f"columns of other names than the first scan's or the model's, such as '{odd}'",
-                    where=where,
-                    hint="Give series of one atlas; arrays (scan.to_numpy()) are read by position",
-                )
+                problem = f"columns of other names than the first scan's or the model's, such as '{odd}'"
+                hint = "Give series of one atlas; arrays (scan.to_numpy()) are read by position"
+                raise DataError(problem, where=where, hint=hint)
             scan = scan[order]
         try:
             masked = isinstance(scan, np.ma.MaskedArray)
@@ -104,15 +100,11 @@ def as_series(
             raise DataError(f"not an array of numbers ({error})", where=where, hint="Give (time, rois)") from None
         values = checked_series(values, where)
         if len(values) < shortest:
-            raise DataError(
-                f"scan {i} has {len(values)} volumes, but the model needs at least {shortest}",
-                hint="Leave such scans out, or train with a shorter window",
-            )
+            hint = "Leave such scans out, or train with a shorter window"
+            raise DataError(f"scan {i} has {len(values)} volumes, but the model needs at least {shortest}", hint=hint)
         if series and values.shape[1] != series[0].shape[1]:
-            raise DataError(
-                f"scan {i} has {values.shape[1]} ROIs, but scan 0 has {series[0].shape[1]}",
-                hint="Give series of one atlas, (time, rois)",
-            )
+            hint = "Give series of one atlas, (time, rois)"
+            raise DataError(f"scan {i} has {values.shape[1]} ROIs, but scan 0 has {series[0].shape[1]}", hint=hint)
         series.append(zscore(values))
     return series, order
 

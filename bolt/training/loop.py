@@ -372,10 +372,8 @@ class Fit:
         self.graphs.close()  # parts are not replayed, and the graphs keep the memory of a step
         torch.cuda.empty_cache()
         if size == 1:
-            raise MemoryShortage(
-                f"{self.title}: a single scan does not fit in the GPU's memory",
-                hint="Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'",
-            )
+            hint = "Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'"
+            raise MemoryShortage(f"{self.title}: a single scan does not fit in the GPU's memory", hint=hint)
         self.part_size = size // 2
         if not learns_from_batches(self.net):
             problem = "%s: %d scans do not fit in the GPU's memory, trying %d at a time"

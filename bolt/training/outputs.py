@@ -264,10 +264,8 @@ def numbers(scans: pd.DataFrame) -> NDArray[np.floating]:
     invalid = ~np.isfinite(values)
     if invalid.any():
         scan, label = scans[invalid].iloc[0][["scan_id", "label"]]
-        raise DataError(
-            f"scan '{scan}' has label '{label}', which is not a number",
-            hint="Correct the label, exclude the scan, or name 'classes' in the dataset's file",
-        )
+        hint = "Correct the label, exclude the scan, or name 'classes' in the dataset's file"
+        raise DataError(f"scan '{scan}' has label '{label}', which is not a number", hint=hint)
     return values
 
 
