@@ -38,16 +38,7 @@ from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.registry import check_model, combines, defaults_of, fitted_at_once, has_epochs, inputs_of
 from bolt.models.suitability import check_covariates, shortest_scan
 from bolt.series.cache import seal, with_offsets, write_array
-from bolt.share.scans import (
-    SeriesInMemory,
-    as_series,
-    class_name,
-    labels_of,
-    one_per_scan,
-    require_plain,
-    roi_table,
-    scan_table,
-)
+from bolt.share.scans import SeriesInMemory, as_series, class_name, groups_of, labels_of, roi_table, scan_table
 from bolt.training import training_modules
 from bolt.training.ensembles import Member, load_member, predict_each
 from bolt.training.outputs import Training
@@ -270,9 +261,7 @@ class Estimator(BaseEstimator):
         series, roi_names = as_series(X, shortest=shortest_scan(model))
         about = scan_table(len(series), scans)
         if groups is not None:
-            names = [str(group) for group in one_per_scan(groups, len(series), "groups")]
-            for name in set(names):
-                require_plain(name, "groups")
+            names = groups_of(groups, len(series))
             about = about.assign(subject=names, group=names)
         numbers = isinstance(self, RegressorMixin)
         if numbers and not has_epochs(model.model):

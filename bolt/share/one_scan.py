@@ -326,12 +326,7 @@ def standardize(scan: GivenScan, wanted: bool) -> None:
 
 
 def write_explanation(
-    scan: GivenScan,
-    pack: Pack,
-    used: NDArray[np.bool_],
-    target: str | None,
-    out: Path,
-    n_landmarks: int,
+    scan: GivenScan, pack: Pack, used: NDArray[np.bool_], target: str | None, out: Path, n_landmarks: int
 ) -> None:
     """Explain a scan; write tables, map, page and, last, ``explanation.json``.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +153,7 @@ def scan_table(n: int, about: Any = None) -> pd.DataFrame:
             whole = [int(v) if isinstance(v, float | np.floating) and v == v and v % 1 == 0 else v for v in values]
             texts = [None if pd.isna(value) else str(value).strip() for value in whole]
             known = [None if text in ("", MISSING) else text for text in texts]
-            for text in set(filter(None, known)):
-                require_plain(text, f"scans: {name}")
+            require_plain(filter(None, known), f"scans: {name}")
             table[name] = np.array(known, object)
         else:
             stated = values.replace({MISSING: None, "": None})
@@ -167,13 +166,12 @@ def scan_table(n: int, about: Any = None) -> pd.DataFrame:
     return table
 
 
-def require_plain(text: str, what: str) -> None:
+def require_plain(names: Iterable[str], what: str) -> None:
     """Refuse text that would not survive being written to a table (DataError)."""
-    if not text.isprintable() or text != text.strip() or text in ("", MISSING):
-        raise DataError(
-            f"{what}: {text[:50]!r} is empty, '{MISSING}', has spaces around it, or has characters that do not print",
-            hint="Rename it",
-        )
+    for text in names:
+        if not text.isprintable() or text != text.strip() or text in ("", MISSING):
+            problem = f"{what}: {text[:50]!r} is empty, '{MISSING}', has spaces around it, or has characters"
+            raise DataError(f"{problem} that do not print", hint="Rename it")
 
 
 def one_per_scan(values: Any, n: int, what: str) -> NDArray[Any]:
@@ -184,6 +182,13 @@ def one_per_scan(values: Any, n: int, what: str) -> NDArray[Any]:
     if pd.isna(array).any():
         raise DataError(f"{what}: number {int(pd.isna(array).argmax())} is missing", hint="Leave such scans out")
     return array
+
+
+def groups_of(groups: Any, n: int) -> list[str]:
+    """Return the groups of `n` scans as they stand in a table; refuse what could not stand there (DataError)."""
+    names = [str(group) for group in one_per_scan(groups, n, "groups")]
+    require_plain(names, "groups")
+    return names
 
 
 def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | None]:
@@ -231,8 +236,7 @@ def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | N
         raise DataError(f"Unknown label type: numbers such as {names[0]}", hint="Use a regressor, or give text")
     if len(set(names)) < len(names):
         raise DataError(f"labels that are one class in tables: {', '.join(names)}", hint="Rename some, such as 1.0")
-    for name in names:
-        require_plain(name, "labels")
+    require_plain(names, "labels")
     return [class_name(label) for label in labels], classes
 
 

@@ -69,11 +69,6 @@ def epoch_generator(seed: int, fold: int, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]))
 
 
-def mixing_generator(seed: int, fold: int, epoch: int, step: int) -> np.random.Generator:
-    """Return a generator for the share and the partners with which the scans of one step are mixed."""
-    return np.random.default_rng([seed, fold, epoch, step, 1])  # without the 1, as for `seed_step`
-
-
 def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:
     """Mix the scans of a batch with each other (Zhang et al. 2018, arXiv:1710.09412), one share for all.
 
@@ -94,7 +89,7 @@ def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:
     order : Tensor
         (batch,) positions before it was sorted, on the host.
     """
-    random, device = mixing_generator(*key), batch.x.device
+    random, device = np.random.default_rng([*key, 1]), batch.x.device  # without the 1, as for `seed_step`
     share, chosen = random.beta(alpha, alpha), torch.from_numpy(random.permutation(len(batch.x)))
     lengths = torch.minimum(batch.lengths, batch.lengths[chosen])
     order = lengths.argsort(stable=True)

@@ -121,9 +121,8 @@ class Fit:
         """Return the device of the training, and the precision of its matrix products there."""
         device, precision = self.train.pool.device, self.model.training.precision
         precision = "float32" if precision == "tf32" and not has_tensor_float(device) else precision
-        if device.type == "cpu":
-            return {"device": "cpu", "precision": precision}
-        return {"device": f"cuda: {torch.cuda.get_device_name(device)}", "precision": precision}
+        name = "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
+        return {"device": name, "precision": precision}
 
     @property
     def title(self) -> str:
