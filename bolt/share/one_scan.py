@@ -347,14 +347,8 @@ def write_explanation(
     wanted = None if target is None else estimator.classes_[classes.index(target)]
     explanation = explain_scan(estimator, SeriesInMemory([scan.series], scan_table(1)), wanted, n_landmarks)
     weights, contributions = explanation.importance.astype(float), explanation.contributions
-    volumes = pd.DataFrame(
-        {
-            "volume": scan.volumes,
-            "seconds": scan.volumes * (np.nan if scan.tr is None else scan.tr),
-            "importance": weights,
-            "relative": weights / (weights.mean() or 1),
-        }
-    )
+    volumes = pd.DataFrame({"volume": scan.volumes, "seconds": scan.volumes * (scan.tr or np.nan)})
+    volumes = volumes.assign(importance=weights, relative=weights / (weights.mean() or 1))
     landmarks = volumes.iloc[explanation.landmarks]
     rois = scan.rois.assign(contribution=contributions, mean_z=scan.series[explanation.landmarks].mean(axis=0))
     rois = rois.iloc[np.argsort(-np.abs(contributions), kind="stable")]
@@ -397,13 +391,8 @@ def write_explanation(
             draw_map(image, rois["contribution"].abs(), colour_map(classes[::-1], explained), out / "map.png")
     draw_time(scan, volumes["relative"].to_numpy(), explanation.landmarks, explained, out)
     listed = rois.head(LISTED).astype(object)
-    write_page(
-        "one_scan.html",
-        out / "index.html",
-        facts=facts,
-        drawn=DRAWN,
-        rois=listed.where(listed.notna(), None).to_dict("records"),
-    )
+    shown = listed.where(listed.notna(), None).to_dict("records")
+    write_page("one_scan.html", out / "index.html", facts=facts, drawn=DRAWN, rois=shown)
     write_json(facts, out / "explanation.json")
     log.info("%s (probability %.3f): %s", explained, facts["probability"], out / "index.html")
 

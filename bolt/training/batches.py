@@ -45,14 +45,10 @@ class Batch(NamedTuple):
         """Return some of the scans, as long as the longest of them."""
         on_host, on_device = places
         lengths = self.lengths[on_host]
-        return Batch(
-            self.x[on_device][:, : int(lengths.max())],
-            lengths,
-            self.truth[on_device],
-            None if self.covariates is None else self.covariates[on_device],
-            None if self.other is None else self.other[on_device],
-            self.share,
-        )
+        x, truth = self.x[on_device][:, : int(lengths.max())], self.truth[on_device]
+        covariates = None if self.covariates is None else self.covariates[on_device]
+        other = None if self.other is None else self.other[on_device]
+        return Batch(x, lengths, truth, covariates, other, self.share)
 
 
 def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:

@@ -314,11 +314,9 @@ class Fit:
                 on_gpu = is_gpu_shortage(error)
             self._halve(n, on_gpu)  # outside 'except', where the memory of the failed pass is free
         if self.part_size is not None and self.part_size < n and learns_from_batches(self.net):
-            raise BoltError(
-                f"{self.title}: a batch of {n} scans does not fit in the GPU's memory, and this model's batches cannot "
-                "be split",
-                hint=f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits",
-            )
+            problem = f"{self.title}: a batch of {n} scans does not fit in the GPU's memory"
+            hint = f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits"
+            raise BoltError(f"{problem}, and this model's batches cannot be split", hint=hint)
         if training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):

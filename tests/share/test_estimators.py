@@ -92,16 +92,6 @@ def test_predictions(fitted):
     np.testing.assert_array_equal(fitted.predict_proba(partly), fitted.predict_proba(constant))
 
 
-def test_importance_is_one_weight_per_volume(fitted):
-    weights = fitted.importance(SERIES[1])
-    assert weights.shape == (len(SERIES[1]),) and (weights >= 0).all() and weights.std() > 0
-    predicted, other = fitted.predict(SERIES[1:2])[0], ({"a", "b"} - {fitted.predict(SERIES[1:2])[0]}).pop()
-    np.testing.assert_array_equal(fitted.importance(SERIES[1], predicted), weights)
-    assert not np.array_equal(fitted.importance(SERIES[1], other), weights)
-    with pytest.raises(ConfigError, match="no such class. Its classes: a, b"):
-        fitted.importance(SERIES[1], "c")
-
-
 @pytest.mark.parametrize("classes", [[True, False], ["x", "y"], [3, 1], [1.0, 0.0]])
 def test_labels_keep_their_type(classes, tmp_path):
     labels = np.array(classes)[(LABELS == "b").astype(int)]

@@ -103,17 +103,22 @@ def models():
 
 def test_explain_z_scores_the_scan_and_explains_the_predicted_class_or_another(models):
     """What it finds, and that it is what `bolt explain` finds: tests/share/test_one_scan.py."""
-    model = models[0]
-    explained, scaled = (bolt.explain(model, scan, n_landmarks=3) for scan in (SERIES[2], 5 * SERIES[2]))
-    assert explained.target == model.predict(SERIES[2:3])[0] and len(explained.landmarks) == 3
+    model, scan = models[0], SERIES[2]
+    explained, scaled = (bolt.explain(model, values, n_landmarks=3) for values in (scan, 5 * scan))
+    assert explained.target == model.predict([scan])[0] and len(explained.landmarks) == 3
     np.testing.assert_allclose(scaled.contributions, explained.contributions, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(explained.importance, model.importance(SERIES[2]), rtol=1e-6)
-    np.testing.assert_allclose(explained.probabilities, model.predict_proba(SERIES[2:3])[0], rtol=1e-6)
+    np.testing.assert_allclose(explained.importance, model.importance(scan), rtol=1e-6)
+    np.testing.assert_allclose(explained.probabilities, model.predict_proba([scan])[0], rtol=1e-6)
+    assert explained.importance.shape == (len(scan),) and explained.importance.min() >= 0
     other = ({"a", "b"} - {explained.target}).pop()
-    against = bolt.explain(model, SERIES[2], other, n_landmarks=3)
+    against = bolt.explain(model, scan, other, n_landmarks=3)
     assert against.target == other and not np.allclose(against.contributions, explained.contributions)
+    np.testing.assert_array_equal(model.importance(scan, explained.target), model.importance(scan))
+    assert not np.array_equal(model.importance(scan, other), model.importance(scan))
+    with pytest.raises(ConfigError, match="no such class. Its classes: a, b"):
+        model.importance(scan, "c")
     with pytest.raises(ConfigError, match="n_landmarks is 0"):
-        bolt.explain(model, SERIES[2], n_landmarks=0)
+        bolt.explain(model, scan, n_landmarks=0)
 
 
 def test_explain_averages_over_members(models):

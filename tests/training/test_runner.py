@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from contextlib import nullcontext
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -108,12 +109,6 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def count_volumes(series):
-    """Give each volume its number as its value."""
-    for values in series:
-        values[:] = np.arange(len(values))[:, None]
 
 
 # ---- files of a finished training ------------------------------------------------------------------------------------
@@ -515,10 +510,6 @@ def test_crops_are_parts_of_their_scan_and_short_scans_are_whole(tmp_path):
     np.testing.assert_array_equal(scans.whole([2, 4])[1, :, 0], 400 + np.arange(30))
 
 
-OF_SERIES = [name for name in TORCH if inputs_of(load_model(name).model) == "series"]
-"""Networks of series; the training scans of the toy dataset are long enough for all of them at the size for tests."""
-
-
 def short_model(name: str, **training) -> Model:
     """Return a shipped model at the size for tests, trained as `toy_model` is."""
     return small(name).model_copy(update={"training": toy_model(**training).training})
@@ -533,6 +524,10 @@ def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, spied, mixup, name):
     """
     seen, passes = [], []
 
+    def count_volumes(series):
+        for values in series:
+            values[:] = np.arange(len(values))[:, None]
+
     def note(_, fit, part, n):
         seen.extend(scan[:length, 0] for scan, length in zip(part.x, part.lengths, strict=True))
         passes.append(part.lengths.unique().tolist())
@@ -546,7 +541,7 @@ def test_no_volume_is_repeated_to_fill_a_crop(tmp_path, spied, mixup, name):
         torch.testing.assert_close(x.diff(), torch.ones_like(x[1:]))
 
 
-@pytest.mark.parametrize("name", OF_SERIES)
+@pytest.mark.parametrize("name", [name for name in TORCH if inputs_of(load_model(name).model) == "series"])
 def test_a_step_is_one_pass_of_scans_that_interact(toy, tmp_path, spied, name):
     """So short scans are not normalised by their own statistics, and a batch counts once in the running ones."""
     steps, crops = [], []
@@ -560,32 +555,6 @@ def test_a_step_is_one_pass_of_scans_that_interact(toy, tmp_path, spied, name):
     alike = crops_alike(load_model(name).model)
     assert steps == ([{1}, {2}, {3}] if alike else [set()] * 3)
     assert set(crops) == ({18, 20} if alike else {20})
-
-
-@pytest.fixture
-def nothing_learned(monkeypatch):
-    """Batches are drawn, and no model reads them; returns them."""
-    batches = []
-
-    def step(fit, optimizer, batch, key):
-        batches.append(batch)
-        return torch.zeros(()), torch.zeros(len(batch.x), 2)
-
-    monkeypatch.setattr(loop.Fit, "_step", step)
-    return batches
-
-
-def test_crops_that_must_be_alike_are_drawn_over_the_whole_scan(tmp_path, spied, nothing_learned):
-    """In a batch with a scan of 18 volumes, those of 30 begin anywhere from 0 to 12."""
-    starts = {}
-
-    def note(x, scans, which, length, random):
-        for scan, start in zip(which.tolist(), x[:, 0, 0].tolist(), strict=True):
-            starts.setdefault((length, LENGTHS[scan]), set()).add(int(start))
-
-    spied(Scans, "crops", note)
-    run(write_toy(tmp_path, change=count_volumes), tmp_path / "run", short_model("cnn_lstm", epochs=60))
-    assert starts == {(a, b): set(range(b - a + 1)) for a, b in [(18, 18), (18, 24), (18, 30), (20, 24), (20, 30)]}
 
 
 @pytest.mark.parametrize("takes_lengths", [True, False])
@@ -629,10 +598,17 @@ def test_folds_share_connectivity_and_models_with_other_settings_do_not(tmp_path
     assert len(seen) == 12 + 2 + 2
 
 
-def test_crops_of_many_lengths(toy, tmp_path, nothing_learned):
+def test_crops_of_many_lengths(toy, tmp_path, monkeypatch):
     """Each batch has a length of its own within the range; scans that are shorter are whole."""
+    batches = []
+
+    def step(fit, optimizer, batch, key):
+        batches.append(batch)
+        return torch.zeros(()), torch.zeros(len(batch.x), 2)
+
+    monkeypatch.setattr(loop.Fit, "_step", step)
     out = run(toy, tmp_path, toy_model(crop_range=(0.5, 2), epochs=8, batch_size=2))
-    crops = [(batch.x.shape[1], batch.lengths.max().item()) for batch in nothing_learned]
+    crops = [(batch.x.shape[1], batch.lengths.max().item()) for batch in batches]
     drawn = {crop for crop, _ in crops}
     assert len(crops) == 32 and drawn <= set(range(10, 41)) and len(drawn) > 10
     assert all(longest == min(crop, 30) or longest in LENGTHS for crop, longest in crops)
@@ -646,9 +622,7 @@ def test_crops_of_many_lengths(toy, tmp_path, nothing_learned):
 
 def test_averaged_weights_are_the_moving_average_of_the_steps(toy, tmp_path, spied):
     steps = []
-    spied(
-        loop.Fit, "_step", lambda _, fit, *rest: steps.append({k: v.clone() for k, v in fit.net.state_dict().items()})
-    )
+    spied(loop.Fit, "_step", lambda _, fit, *rest: steps.append(deepcopy(fit.net.state_dict())))
     run(toy, tmp_path, toy_model(average_weights=0.8))
     expected, *later = steps
     for step in later:
