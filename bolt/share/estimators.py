@@ -38,16 +38,7 @@ from bolt.jobs.code_hash import fingerprint as code_fingerprint
 from bolt.models.registry import check_model, combines, defaults_of, fitted_at_once, has_epochs, inputs_of
 from bolt.models.suitability import check_covariates, shortest_scan
 from bolt.series.cache import seal, with_offsets, write_array
-from bolt.share.scans import (
-    SeriesInMemory,
-    as_series,
-    class_name,
-    labels_of,
-    one_per_scan,
-    require_plain,
-    roi_table,
-    scan_table,
-)
+from bolt.share.scans import SeriesInMemory, as_series, class_name, groups_of, labels_of, roi_table, scan_table
 from bolt.training import training_modules
 from bolt.training.ensembles import Member, load_member, predict_each
 from bolt.training.outputs import Training
@@ -187,10 +178,8 @@ def roles_of(scans: pd.DataFrame, validation: Any, numbers: bool, seed: int) -> 
     if np.ndim(validation):
         held_out = np.asarray(validation)
         if held_out.dtype != bool or held_out.shape != (len(scans),):
-            raise DataError(
-                f"validation has shape {held_out.shape} and type {held_out.dtype} for {len(scans)} scans",
-                hint="Give a share such as 0.1, or one True or False per scan",
-            )
+            problem = f"validation has shape {held_out.shape} and type {held_out.dtype} for {len(scans)} scans"
+            raise DataError(problem, hint="Give a share such as 0.1, or one True or False per scan")
     elif not isinstance(validation, float | int | np.number) or not 0 <= validation <= 0.5:
         raise DataError(f"validation is {validation}", hint="Give a share of the groups from 0 to 0.5, such as 0.1")
     elif validation == 0:
@@ -272,9 +261,7 @@ class Estimator(BaseEstimator):
         series, roi_names = as_series(X, shortest=shortest_scan(model))
         about = scan_table(len(series), scans)
         if groups is not None:
-            names = [str(group) for group in one_per_scan(groups, len(series), "groups")]
-            for name in set(names):
-                require_plain(name, "groups")
+            names = groups_of(groups, len(series))
             about = about.assign(subject=names, group=names)
         numbers = isinstance(self, RegressorMixin)
         if numbers and not has_epochs(model.model):
@@ -318,10 +305,8 @@ class Estimator(BaseEstimator):
         shortest = max(member.shortest for member in self.members_)
         series, _ = as_series(X, getattr(self, "feature_names_in_", None), shortest)
         if series[0].shape[1] != self.n_features_in_:
-            raise DataError(
-                f"{series[0].shape[1]} ROIs, but the model was trained on {self.n_features_in_}",
-                hint="Give series of the same atlas, (time, rois)",
-            )
+            hint = "Give series of the same atlas, (time, rois)"
+            raise DataError(f"{series[0].shape[1]} ROIs, but the model was trained on {self.n_features_in_}", hint=hint)
         return SeriesInMemory(series, scan_table(len(series), scans))
 
     def importance(self, x: Any, target: Any = None) -> NDArray[np.float32]:

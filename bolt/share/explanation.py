@@ -148,10 +148,8 @@ def position_of(estimator: Any, scan: SeriesInMemory, target: Any) -> int | None
         return int(predict_each(estimator.members_, scan, estimator.device).mean(axis=0)[0].argmax())
     if target not in classes:
         names = [str(name) for name in classes]
-        raise ConfigError(
-            f"target {target!r}: the model has no such class",
-            hint=f"Its classes: {', '.join(names)}{nearest(str(target), names)}",
-        )
+        hint = f"Its classes: {', '.join(names)}{nearest(str(target), names)}"
+        raise ConfigError(f"target {target!r}: the model has no such class", hint=hint)
     return int(classes.index(target))
 
 
@@ -168,10 +166,8 @@ def explained_models(estimator: Any) -> list[BolT]:
     configured = Model.model_validate(estimator.members_[0].info["model"])
     if not has_importance(configured):
         problem = "reads covariates as well as series" if configured.covariates else "is not BolT with CLS tokens"
-        raise ConfigError(
-            f"importance is defined for BolT on series alone, but '{configured.name}' {problem}",
-            hint="Use BolTClassifier without covariates",
-        )
+        problem = f"importance is defined for BolT on series alone, but '{configured.name}' {problem}"
+        raise ConfigError(problem, hint="Use BolTClassifier without covariates")
     models = []
     for member in estimator.members_:
         parts = (part for part in member.members if has_importance(Model.model_validate(part.info["model"])))

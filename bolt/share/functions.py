@@ -159,8 +159,7 @@ def folds(
     scans = _scans(len(labels), groups, sites)
     numbers = labels.dtype.kind == "f"
     scans["label"] = quarters(pd.Series(labels)).astype("category") if numbers else [str(label) for label in labels]
-    for name in scans["label"].unique():
-        require_plain(name, "labels")
+    require_plain(scans["label"], "labels")
     table = make_folds(scans, settings)
     table["position"] = table["scan_id"].astype(int)
     parts = {key: rows["position"].to_numpy() for key, rows in table.groupby(["fold", "role"])}
@@ -294,11 +293,7 @@ def compare_with_chance(
 
 
 def plot_importance(
-    importance: ArrayLike,
-    *,
-    tr: float | None = None,
-    n_landmarks: int = 5,
-    ax: Axes | None = None,
+    importance: ArrayLike, *, tr: float | None = None, n_landmarks: int = 5, ax: Axes | None = None
 ) -> Axes:
     """Plot the importance of a scan's volumes over time, and shade the most important ones.
 

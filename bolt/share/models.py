@@ -92,11 +92,8 @@ def load(source: str | Path, *, hub: bool = False) -> Any:
         if trained and not places:
             raise DataError("all models were trained on an earlier split", where=folder, hint="Run the workflow again")
         if not places:
-            raise DataError(
-                "no trained model in this folder",
-                where=folder,
-                hint="Give a folder written by save() or 'bolt pack', or a run's: results/<dataset>/runs/…/<model>",
-            )
+            hint = "Give a folder written by save() or 'bolt pack', or a run's: results/<dataset>/runs/…/<model>"
+            raise DataError("no trained model in this folder", where=folder, hint=hint)
     members = [load_member(place) for place in places]
     first = members[0].info
     with checked_info(folder, described):

@@ -137,10 +137,8 @@ def explain_given_scan(options: argparse.Namespace) -> None:
         raise ConfigError("these models predict a number, but what is explained is a class", hint="Give a classifier")
     explained_models(pack.estimator)
     if target is not None and target not in classes:
-        raise ConfigError(
-            f"--class {target}: the model has no such class",
-            hint=f"Its classes: {', '.join(classes)}{nearest(target, classes)}",
-        )
+        hint = f"Its classes: {', '.join(classes)}{nearest(target, classes)}"
+        raise ConfigError(f"--class {target}: the model has no such class", hint=hint)
     scan = read_scan(options, pack, atlas_of(pack, options.model, options.atlas, options.labels))
     used = np.ones(len(pack.estimator.members_), bool)
     if pack.place is not None:
@@ -240,11 +238,9 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
             known = of_atlas if set(values) <= set(of_atlas["value"]) else known
     absent = [] if known is None else sorted(set(values) - set(known["value"]))
     if absent and (place or labels is not None):
-        raise DataError(
-            f"the model was trained on an ROI with the value {absent[0]}, which atlas '{name or labels}' lacks",
-            where=model,
-            hint="Give the atlas that the model was trained with, or none: ROIs are then named by their values",
-        )
+        problem = f"the model was trained on an ROI with the value {absent[0]}, which atlas '{name or labels}' lacks"
+        hint = "Give the atlas that the model was trained with, or none: ROIs are then named by their values"
+        raise DataError(problem, where=model, hint=hint)
     return ModelAtlas(name, where, None if absent else known, paths)
 
 
@@ -292,11 +288,9 @@ def read_scan(options: argparse.Namespace, pack: Pack, atlas: ModelAtlas) -> Giv
         raise DataError("an image, but what is explained are ROI series", where=path, hint=hint)
     about = read_sidecar(path, pack)
     if "Atlas" in about and atlas.name not in ("", about["Atlas"]):
-        raise DataError(
-            f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'",
-            where=path.with_suffix(".json"),
-            hint=f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name} --out series.npy)",
-        )
+        problem = f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'"
+        hint = f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name} --out series.npy)"
+        raise DataError(problem, where=path.with_suffix(".json"), hint=hint)
     series = series_for_model(path, pack, atlas.name, atlas.labels)
     tr = options.tr if options.tr is not None else about.get("RepetitionTime")
     if options.tr is not None and not options.tr > 0:
@@ -332,12 +326,7 @@ def standardize(scan: GivenScan, wanted: bool) -> None:
 
 
 def write_explanation(
-    scan: GivenScan,
-    pack: Pack,
-    used: NDArray[np.bool_],
-    target: str | None,
-    out: Path,
-    n_landmarks: int,
+    scan: GivenScan, pack: Pack, used: NDArray[np.bool_], target: str | None, out: Path, n_landmarks: int
 ) -> None:
     """Explain a scan; write tables, map, page and, last, ``explanation.json``.
 
@@ -358,14 +347,8 @@ def write_explanation(
     wanted = None if target is None else estimator.classes_[classes.index(target)]
     explanation = explain_scan(estimator, SeriesInMemory([scan.series], scan_table(1)), wanted, n_landmarks)
     weights, contributions = explanation.importance.astype(float), explanation.contributions
-    volumes = pd.DataFrame(
-        {
-            "volume": scan.volumes,
-            "seconds": scan.volumes * (np.nan if scan.tr is None else scan.tr),
-            "importance": weights,
-            "relative": weights / (weights.mean() or 1),
-        }
-    )
+    volumes = pd.DataFrame({"volume": scan.volumes, "seconds": scan.volumes * (scan.tr or np.nan)})
+    volumes = volumes.assign(importance=weights, relative=weights / (weights.mean() or 1))
     landmarks = volumes.iloc[explanation.landmarks]
     rois = scan.rois.assign(contribution=contributions, mean_z=scan.series[explanation.landmarks].mean(axis=0))
     rois = rois.iloc[np.argsort(-np.abs(contributions), kind="stable")]
@@ -408,13 +391,8 @@ def write_explanation(
             draw_map(image, rois["contribution"].abs(), colour_map(classes[::-1], explained), out / "map.png")
     draw_time(scan, volumes["relative"].to_numpy(), explanation.landmarks, explained, out)
     listed = rois.head(LISTED).astype(object)
-    write_page(
-        "one_scan.html",
-        out / "index.html",
-        facts=facts,
-        drawn=DRAWN,
-        rois=listed.where(listed.notna(), None).to_dict("records"),
-    )
+    shown = listed.where(listed.notna(), None).to_dict("records")
+    write_page("one_scan.html", out / "index.html", facts=facts, drawn=DRAWN, rois=shown)
     write_json(facts, out / "explanation.json")
     log.info("%s (probability %.3f): %s", explained, facts["probability"], out / "index.html")
 

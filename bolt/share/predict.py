@@ -240,11 +240,8 @@ def series_for_model(path: Path, pack: Pack, atlas: str, labels: pd.DataFrame | 
         known = f" (atlas '{atlas}')" if atlas else ""
         raise DataError(f"{n_columns} ROIs, but this model reads {n_rois}{known}", where=path, hint=hint)
     if len(series) < pack.shortest:
-        raise DataError(
-            f"{len(series)} volumes, but this model needs at least {pack.shortest}",
-            where=path,
-            hint="Give a longer scan, or a model with a shorter window",
-        )
+        hint = "Give a longer scan, or a model with a shorter window"
+        raise DataError(f"{len(series)} volumes, but this model needs at least {pack.shortest}", where=path, hint=hint)
     return series
 
 
@@ -270,11 +267,8 @@ def read_results(results: Path, pack: Pack, label: str | None) -> NewScans:
     manifests = [path for path in manifests if pack.space is None or path.parent.name.startswith(f"{pack.space}-")]
     if len(manifests) != 1:
         found = ", ".join(sorted(path.parent.parent.name for path in results.glob("cache/*/*/manifest.json")))
-        raise DataError(
-            f"{len(manifests)} caches of atlas '{atlas}' in space {pack.space}",
-            where=results,
-            hint=f"Its atlases: {found or 'none'}",
-        )
+        hint = f"Its atlases: {found or 'none'}"
+        raise DataError(f"{len(manifests)} caches of atlas '{atlas}' in space {pack.space}", where=results, hint=hint)
     cache = SeriesCache(manifests[0].parent)
     theirs, ours = cache.rois["value"].tolist(), pack.rois
     missing = sorted(set(ours) - set(theirs))
@@ -407,10 +401,8 @@ def external_metrics(pack: Pack, table: pd.DataFrame, scans: NewScans) -> pd.Dat
         raise DataError("no predicted scan has a label, unless the models were trained on it", hint="Leave --label out")
     strange = [] if classes is None else sorted(set(known["label"].astype(str)) - set(classes))
     if strange:
-        raise DataError(
-            f"label '{strange[0]}' is no class of the model",
-            hint=f"Its classes: {', '.join(classes or ())}. Rename yours",
-        )
+        hint = f"Its classes: {', '.join(classes or ())}. Rename yours"
+        raise DataError(f"label '{strange[0]}' is no class of the model", hint=hint)
     judged = {"model": known}
     if classes and pack.about.get("temperature"):
         p = known[[f"calibrated_{name}" for name in classes]].to_numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +75,8 @@ def as_series(
     if isinstance(scans, str | bytes | Mapping) or not hasattr(scans, "__len__"):
         raise DataError(f"a {type(scans).__name__}, not a list of scans", hint="Give a list of (time, rois) arrays")
     if isinstance(scans, np.ndarray) and scans.dtype != object and scans.ndim != 3:
-        raise DataError(
-            f"an array of shape {scans.shape}",
-            hint="Give a list of (time, rois) arrays, or one array (scans, time, rois); one scan x is [x]",
-        )
+        hint = "Give a list of (time, rois) arrays, or one array (scans, time, rois); one scan x is [x]"
+        raise DataError(f"an array of shape {scans.shape}", hint=hint)
     if not len(scans):
         raise DataError("no scans", hint="Give a list of (time, rois) arrays")
     series: list[NDArray[np.float32]] = []
@@ -90,11 +88,9 @@ def as_series(
             order = found if order is None else order
             if sorted(found) != sorted(order) or len(set(found)) < len(found):
                 odd = next(iter(sorted(set(found) ^ set(order))), "one twice")
-                raise DataError(
-                    f"columns of other names than the first scan's or the model's, such as '{odd}'",
-                    where=where,
-                    hint="Give series of one atlas; arrays (scan.to_numpy()) are read by position",
-                )
+                problem = f"columns of other names than the first scan's or the model's, such as '{odd}'"
+                hint = "Give series of one atlas; arrays (scan.to_numpy()) are read by position"
+                raise DataError(problem, where=where, hint=hint)
             scan = scan[order]
         try:
             masked = isinstance(scan, np.ma.MaskedArray)
@@ -104,15 +100,11 @@ def as_series(
             raise DataError(f"not an array of numbers ({error})", where=where, hint="Give (time, rois)") from None
         values = checked_series(values, where)
         if len(values) < shortest:
-            raise DataError(
-                f"scan {i} has {len(values)} volumes, but the model needs at least {shortest}",
-                hint="Leave such scans out, or train with a shorter window",
-            )
+            hint = "Leave such scans out, or train with a shorter window"
+            raise DataError(f"scan {i} has {len(values)} volumes, but the model needs at least {shortest}", hint=hint)
         if series and values.shape[1] != series[0].shape[1]:
-            raise DataError(
-                f"scan {i} has {values.shape[1]} ROIs, but scan 0 has {series[0].shape[1]}",
-                hint="Give series of one atlas, (time, rois)",
-            )
+            hint = "Give series of one atlas, (time, rois)"
+            raise DataError(f"scan {i} has {values.shape[1]} ROIs, but scan 0 has {series[0].shape[1]}", hint=hint)
         series.append(zscore(values))
     return series, order
 
@@ -161,8 +153,7 @@ def scan_table(n: int, about: Any = None) -> pd.DataFrame:
             whole = [int(v) if isinstance(v, float | np.floating) and v == v and v % 1 == 0 else v for v in values]
             texts = [None if pd.isna(value) else str(value).strip() for value in whole]
             known = [None if text in ("", MISSING) else text for text in texts]
-            for text in set(filter(None, known)):
-                require_plain(text, f"scans: {name}")
+            require_plain(filter(None, known), f"scans: {name}")
             table[name] = np.array(known, object)
         else:
             stated = values.replace({MISSING: None, "": None})
@@ -175,13 +166,12 @@ def scan_table(n: int, about: Any = None) -> pd.DataFrame:
     return table
 
 
-def require_plain(text: str, what: str) -> None:
+def require_plain(names: Iterable[str], what: str) -> None:
     """Refuse text that would not survive being written to a table (DataError)."""
-    if not text.isprintable() or text != text.strip() or text in ("", MISSING):
-        raise DataError(
-            f"{what}: {text[:50]!r} is empty, '{MISSING}', has spaces around it, or has characters that do not print",
-            hint="Rename it",
-        )
+    for text in names:
+        if not text.isprintable() or text != text.strip() or text in ("", MISSING):
+            problem = f"{what}: {text[:50]!r} is empty, '{MISSING}', has spaces around it, or has characters"
+            raise DataError(f"{problem} that do not print", hint="Rename it")
 
 
 def one_per_scan(values: Any, n: int, what: str) -> NDArray[Any]:
@@ -192,6 +182,13 @@ def one_per_scan(values: Any, n: int, what: str) -> NDArray[Any]:
     if pd.isna(array).any():
         raise DataError(f"{what}: number {int(pd.isna(array).argmax())} is missing", hint="Leave such scans out")
     return array
+
+
+def groups_of(groups: Any, n: int) -> list[str]:
+    """Return the groups of `n` scans as they stand in a table; refuse what could not stand there (DataError)."""
+    names = [str(group) for group in one_per_scan(groups, n, "groups")]
+    require_plain(names, "groups")
+    return names
 
 
 def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | None]:
@@ -239,8 +236,7 @@ def labels_of(labels: Any, n: int, numbers: bool) -> tuple[Any, NDArray[Any] | N
         raise DataError(f"Unknown label type: numbers such as {names[0]}", hint="Use a regressor, or give text")
     if len(set(names)) < len(names):
         raise DataError(f"labels that are one class in tables: {', '.join(names)}", hint="Rename some, such as 1.0")
-    for name in names:
-        require_plain(name, "labels")
+    require_plain(names, "labels")
     return [class_name(label) for label in labels], classes
 
 

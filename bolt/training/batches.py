@@ -45,14 +45,10 @@ class Batch(NamedTuple):
         """Return some of the scans, as long as the longest of them."""
         on_host, on_device = places
         lengths = self.lengths[on_host]
-        return Batch(
-            self.x[on_device][:, : int(lengths.max())],
-            lengths,
-            self.truth[on_device],
-            None if self.covariates is None else self.covariates[on_device],
-            None if self.other is None else self.other[on_device],
-            self.share,
-        )
+        x, truth = self.x[on_device][:, : int(lengths.max())], self.truth[on_device]
+        covariates = None if self.covariates is None else self.covariates[on_device]
+        other = None if self.other is None else self.other[on_device]
+        return Batch(x, lengths, truth, covariates, other, self.share)
 
 
 def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
@@ -67,11 +63,6 @@ def seed_step(seed: int, fold: int, epoch: int = 0, step: int = 0) -> None:
 def epoch_generator(seed: int, fold: int, epoch: int) -> torch.Generator:
     """Return a generator for the order and the crops of one epoch."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]))
-
-
-def mixing_generator(seed: int, fold: int, epoch: int, step: int) -> np.random.Generator:
-    """Return a generator for the share and the partners with which the scans of one step are mixed."""
-    return np.random.default_rng([seed, fold, epoch, step, 1])  # without the 1, as for `seed_step`
 
 
 def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:
@@ -94,7 +85,7 @@ def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:
     order : Tensor
         (batch,) positions before it was sorted, on the host.
     """
-    random, device = mixing_generator(*key), batch.x.device
+    random, device = np.random.default_rng([*key, 1]), batch.x.device  # without the 1, as for `seed_step`
     share, chosen = random.beta(alpha, alpha), torch.from_numpy(random.permutation(len(batch.x)))
     lengths = torch.minimum(batch.lengths, batch.lengths[chosen])
     order = lengths.argsort(stable=True)

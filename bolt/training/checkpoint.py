@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bolt.cohort.covariates import Covariates
-from bolt.io.files import atomic, read_json, write_json
+from bolt.io.files import atomic, write_json
 from bolt.models.base import SeriesModel
 from bolt.models.registry import create_model, with_covariates
-from bolt.training.outputs import checked_info, checked_weights
+from bolt.training.outputs import checked_files
 
 RESUME = "resume.safetensors"
 LAYERS = {"n_blocks", "n_layers"}
@@ -123,9 +123,7 @@ def load_checkpoint(folder: str | Path) -> tuple[SeriesModel, dict[str, Any]]:
     DataError
         The files are missing or do not fit each other.
     """
-    folder = Path(folder)
-    info = read_json(folder / "checkpoint.json")
-    with checked_weights(folder) as weights, checked_info(folder):
+    with checked_files(Path(folder)) as (info, weights):
         settings = with_covariates(info["model"]["hyper"], len(Covariates(info.get("covariates", []))))
         n_outputs = 1 if info["classes"] is None else len(info["classes"])
         model = (info["model"]["model"], info["n_rois"], n_outputs)

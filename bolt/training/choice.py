@@ -96,20 +96,16 @@ def write_shared(studies: Mapping[str, Path], model: Model, out: Path) -> None:
     searched = list(tables[first].columns.drop(["state", "reason", *results]))
     for name, table in tables.items():
         if not set(searched) <= set(table) or not table[searched].equals(tables[first][searched]):
-            raise DataError(
-                f"{first} and {name} tried different candidates",
-                where=studies[name] / "trials.tsv",
-                hint="Search all datasets with the same 'search' (scheme: shared; space, n_trials, seed)",
-            )
+            problem = f"{first} and {name} tried different candidates"
+            hint = "Search all datasets with the same 'search' (scheme: shared; space, n_trials, seed)"
+            raise DataError(problem, where=studies[name] / "trials.tsv", hint=hint)
     losses = pd.DataFrame({name: table["validation_loss"].astype(float) for name, table in tables.items()})
     excess = losses / losses.min() - 1
     worst = excess.max(axis=1, skipna=False)
     if worst.isna().all():
-        raise ConfigError(
-            f"no candidate of model '{model.name}' was completed in all studies: {', '.join(studies)}",
-            where=out,
-            hint="Raise 'search: n_trials', or narrow the ranges to what fits all datasets (config/search)",
-        )
+        problem = f"no candidate of model '{model.name}' was completed in all studies: {', '.join(studies)}"
+        hint = "Raise 'search: n_trials', or narrow the ranges to what fits all datasets (config/search)"
+        raise ConfigError(problem, where=out, hint=hint)
     chosen, title = int(worst.idxmin()), model.shown
     table = losses.stack(future_stack=True).rename("validation_loss").rename_axis(["trial", "study"]).reset_index()
     table["excess"] = excess.stack(future_stack=True).to_numpy()

@@ -213,7 +213,7 @@ def train_ensembles(
         columns = [f"p_{name}" for name in target.names]
         features = np.concatenate([part.loc[common, columns].to_numpy(float) for part in tables], axis=1)
         validation = (table["role"] == "validation").to_numpy()
-        pool = create_model(of_fold.model, series.n_rois, target.n_outputs, **of_fold.hyper)
+        pool = create_model(of_fold.model, series.n_rois, len(target.names), **of_fold.hyper)
         pool.fit(features[validation], target.encode(table)[validation], np.empty(0), seed)
         info = {"model": of_fold.model_dump(mode="json"), "fold": fold, "seed": seed, "n_rois": series.n_rois}
         info |= {"classes": target.names, "rois": series.rois["value"].tolist(), "covariates": []}

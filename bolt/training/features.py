@@ -32,22 +32,13 @@ from bolt.cohort.units import permutations
 from bolt.config import Dataset, Model
 from bolt.folds.splits import ROLES
 from bolt.io.errors import BoltError, ConfigError, DataError, shorten_list
-from bolt.io.files import atomic, read_json, read_table, write_json
+from bolt.io.files import atomic, read_table, write_json
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.given import probabilities_of, separating, vectors_of
 from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
 from bolt.series.cache import SeriesCache, connectivity_of, connectivity_of_crops
-from bolt.training.outputs import (
-    Classes,
-    Training,
-    checked_info,
-    checked_weights,
-    fit_target,
-    fold_table,
-    one_by_one,
-    write_run,
-)
+from bolt.training.outputs import Classes, Training, checked_files, fit_target, fold_table, one_by_one, write_run
 
 log = logging.getLogger(__name__)
 SITE_ARRAYS = ("scale", "offset", "effects")
@@ -103,12 +94,7 @@ class Trained:
 
 
 def train_features(
-    cache: Path,
-    folds: Path,
-    model: Model,
-    dataset: Dataset,
-    trainings: Sequence[Training],
-    needs_test: bool = True,
+    cache: Path, folds: Path, model: Model, dataset: Dataset, trainings: Sequence[Training], needs_test: bool = True
 ) -> list[BoltError | None]:
     """Train a model of connectivity or covariates on several folds, on the CPU with the environment's threads.
 
@@ -261,7 +247,7 @@ def learn(
     info |= {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
     info["covariates"] = covariates.columns
     settings = with_covariates(model.hyper, len(covariates))
-    trained = Trained(create_model(model.model, series.n_rois, target.n_outputs, **settings), None, info)
+    trained = Trained(create_model(model.model, series.n_rois, len(target.names), **settings), None, info)
     if model.harmonise:
         preserved = Covariates.fit(table[train], model.preserve)
         info["preserved"] = preserved.columns
@@ -298,9 +284,7 @@ def load_trained(folder: str | Path) -> Trained:
     DataError
         The files are missing or do not fit each other.
     """
-    folder = Path(folder)
-    info = read_json(folder / "checkpoint.json")
-    with checked_weights(folder) as weights, checked_info(folder):
+    with checked_files(Path(folder)) as (info, weights):
         arrays = load_file(weights)
         for name, value in arrays.items():
             if value.dtype.kind == "f" and not np.isfinite(value).all():

@@ -121,9 +121,8 @@ class Fit:
         """Return the device of the training, and the precision of its matrix products there."""
         device, precision = self.train.pool.device, self.model.training.precision
         precision = "float32" if precision == "tf32" and not has_tensor_float(device) else precision
-        if device.type == "cpu":
-            return {"device": "cpu", "precision": precision}
-        return {"device": f"cuda: {torch.cuda.get_device_name(device)}", "precision": precision}
+        name = "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
+        return {"device": name, "precision": precision}
 
     @property
     def title(self) -> str:
@@ -315,11 +314,9 @@ class Fit:
                 on_gpu = is_gpu_shortage(error)
             self._halve(n, on_gpu)  # outside 'except', where the memory of the failed pass is free
         if self.part_size is not None and self.part_size < n and learns_from_batches(self.net):
-            raise BoltError(
-                f"{self.title}: a batch of {n} scans does not fit in the GPU's memory, and this model's batches cannot "
-                "be split",
-                hint=f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits",
-            )
+            problem = f"{self.title}: a batch of {n} scans does not fit in the GPU's memory"
+            hint = f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits"
+            raise BoltError(f"{problem}, and this model's batches cannot be split", hint=hint)
         if training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
@@ -372,10 +369,8 @@ class Fit:
         self.graphs.close()  # parts are not replayed, and the graphs keep the memory of a step
         torch.cuda.empty_cache()
         if size == 1:
-            raise MemoryShortage(
-                f"{self.title}: a single scan does not fit in the GPU's memory",
-                hint="Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'",
-            )
+            hint = "Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'"
+            raise MemoryShortage(f"{self.title}: a single scan does not fit in the GPU's memory", hint=hint)
         self.part_size = size // 2
         if not learns_from_batches(self.net):
             problem = "%s: %d scans do not fit in the GPU's memory, trying %d at a time"

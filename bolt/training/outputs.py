@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Dataset
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import columns, read_table, write_status, write_table, write_yaml
+from bolt.io.files import columns, read_json, read_table, write_status, write_table, write_yaml
 from bolt.series.cache import SeriesCache
 
 if TYPE_CHECKING:
@@ -46,15 +46,14 @@ def one_by_one(trainings: Sequence[Training], train: Callable[[Training], None])
     ConfigError
         It concerns all folds.
     """
-    errors: list[BoltError | None] = []
-    for training in trainings:
+    errors: list[BoltError | None] = [None] * len(trainings)
+    for number, training in enumerate(trainings):
         try:
             train(training)
-            errors.append(None)
         except ConfigError:
             raise
         except BoltError as error:
-            errors.append(error)
+            errors[number] = error
     return errors
 
 
@@ -113,11 +112,16 @@ def checked_info(folder: Path, name: str = "checkpoint.json") -> Iterator[None]:
 
 
 @contextmanager
-def checked_weights(folder: Path) -> Iterator[Path]:
-    """Yield the weights of a fold; turn errors from reading them within the block into a `DataError`."""
+def checked_files(folder: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Yield the contents of a fold's ``checkpoint.json`` and the path of its weights.
+
+    Errors from either, used within the block, become a `DataError`.
+    """
     weights = folder / "checkpoint.safetensors"
+    info: dict[str, Any] = read_json(folder / "checkpoint.json")
     try:
-        yield weights
+        with checked_info(folder):
+            yield info, weights
     except FileNotFoundError:
         raise DataError("file not found", where=weights, hint="Train this fold again") from None
     except (SafetensorError, RuntimeError) as error:
@@ -174,11 +178,6 @@ class Classes:
     names: list[str]
     metric: ClassVar[str] = "accuracy"
 
-    @property
-    def n_outputs(self) -> int:
-        """Return the number of logits."""
-        return len(self.names)
-
     def encode(self, scans: pd.DataFrame) -> NDArray[Any]:
         """Encode labels as positions in the list of classes, (scans,) int64."""
         positions = scans["label"].map({name: position for position, name in enumerate(self.names)})
@@ -214,7 +213,6 @@ class Number:
     mean: float
     sd: float
     metric: ClassVar[str] = "r2"
-    n_outputs: ClassVar[int] = 1
 
     @classmethod
     def fit(cls, scans: pd.DataFrame) -> Number:
@@ -264,10 +262,8 @@ def numbers(scans: pd.DataFrame) -> NDArray[np.floating]:
     invalid = ~np.isfinite(values)
     if invalid.any():
         scan, label = scans[invalid].iloc[0][["scan_id", "label"]]
-        raise DataError(
-            f"scan '{scan}' has label '{label}', which is not a number",
-            hint="Correct the label, exclude the scan, or name 'classes' in the dataset's file",
-        )
+        hint = "Correct the label, exclude the scan, or name 'classes' in the dataset's file"
+        raise DataError(f"scan '{scan}' has label '{label}', which is not a number", hint=hint)
     return values
 
 

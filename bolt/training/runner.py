@@ -186,12 +186,8 @@ def prepare(
         raise ConfigError(f"{len(too_short)} training or validation scans are too short for the model")
     for role, of_role in table.groupby("role"):
         if short[of_role.index].all():
-            raise DataError(
-                f"all {len(of_role)} {role} scans of fold {fold} are shorter than the {net.min_length} volumes that "
-                f"model '{model.name}' needs",
-                where=folds,
-                hint=hint,
-            )
+            problem = f"all {len(of_role)} {role} scans of fold {fold} are shorter than the {net.min_length} volumes"
+            raise DataError(f"{problem} that model '{model.name}' needs", where=folds, hint=hint)
     table = table[~short]
     target = fit_target(dataset.classes, table, fold, folds)
     truth = target.encode(table)

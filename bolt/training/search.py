@@ -139,7 +139,7 @@ class Objective:
         _, probabilities = learn(self.series, self.table, self._features, target, model, training, self.dataset.crop)
         validation = (self.table["role"] == "validation").to_numpy()
         truth, predicted = target.encode(self.table)[validation], probabilities[validation]
-        loss = log_loss(truth, predicted, labels=range(target.n_outputs))
+        loss = log_loss(truth, predicted, labels=range(len(target.names)))
         return float(loss), float((predicted.argmax(1) == truth).mean())
 
 

@@ -34,11 +34,8 @@ def check_search(config: Config) -> list[Model]:
             continue
         spans_of(space, model)
         if model.by_fold:
-            raise ConfigError(
-                f"model '{model.name}' already has settings by fold",
-                where="search: models",
-                hint="Search the original model (config/models)",
-            )
+            hint = "Search the original model (config/models)"
+            raise ConfigError(f"model '{model.name}' already has settings by fold", where="search: models", hint=hint)
         models.append(model)
     return models
 
@@ -57,11 +54,9 @@ def spans_of(space: Space, model: Model) -> dict[str, Span]:
     spans = {f"training.{key}": span for key, span in training.items()}
     spans |= {f"hyper.{key}": span for key, span in hyper.items()}
     if not spans:
-        raise ConfigError(
-            f"no setting of model '{model.name}' is searched",
-            where=f"search space '{space.name}'",
-            hint=f"Give its settings ranges under 'hyper: {model.model}:', or remove it from 'search: models'",
-        )
+        problem = f"no setting of model '{model.name}' is searched"
+        hint = f"Give its settings ranges under 'hyper: {model.model}:', or remove it from 'search: models'"
+        raise ConfigError(problem, where=f"search space '{space.name}'", hint=hint)
     return spans
 
 
@@ -91,10 +86,8 @@ def narrow(spans: Mapping[str, Span], limits: Mapping[str, int]) -> tuple[dict[s
         if span is None or span.low is None or span.high is None or span.high <= limit:
             continue
         if span.low > limit:
-            raise ConfigError(
-                f"'{name}' is searched from {span.low}, but the data allow at most {limit}",
-                hint="Widen the range in the file of the search space (config/search)",
-            )
+            hint = "Widen the range in the file of the search space (config/search)"
+            raise ConfigError(f"'{name}' is searched from {span.low}, but the data allow at most {limit}", hint=hint)
         fitting[name] = span.model_copy(update={"high": limit})
         changes.append(f"{name} up to {limit} instead of {span.high}")
     return fitting, changes

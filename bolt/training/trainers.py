@@ -16,12 +16,7 @@ from bolt.training.outputs import Training
 
 
 def train_folds(
-    cache: Path,
-    folds: Path,
-    model: Model,
-    dataset: Dataset,
-    trainings: Sequence[Training],
-    **options: Any,
+    cache: Path, folds: Path, model: Model, dataset: Dataset, trainings: Sequence[Training], **options: Any
 ) -> list[BoltError | None]:
     """Train a model on several folds: parameters, results and errors as in `bolt.training.runner.train_folds`.
 

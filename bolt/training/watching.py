@@ -70,11 +70,8 @@ def require_tools(names: Sequence[str]) -> None:
     """
     for name in names:
         if name not in sys.modules and importlib.util.find_spec(name) is None:
-            raise ConfigError(
-                f"'watch' names {name}, which is not installed",
-                where="configuration",
-                hint=f"Install it (pip install 'bolt-fmri[{name}]'), or set 'watch' to []",
-            )
+            hint = f"Install it (pip install 'bolt-fmri[{name}]'), or set 'watch' to []"
+            raise ConfigError(f"'watch' names {name}, which is not installed", where="configuration", hint=hint)
 
 
 @contextmanager

@@ -21,9 +21,6 @@ from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltWarning, ConfigError, DataError, LeakError
 from bolt.io.files import read_json
 from bolt.models.bolt import from_reference
-from bolt.series.cache import zscore
-from bolt.share.explanation import explain_scan
-from bolt.share.scans import SeriesInMemory, scan_table
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import write_run
 from tests.share.test_estimators import LABELS, SERIES, small
@@ -70,30 +67,30 @@ def test_folds_of_numbers_and_sites():
 
 def test_leaks_are_found():
     naive = list(KFold(3, shuffle=True, random_state=0).split(SERIES))
-    bolt.check_leaks(naive)
-    with pytest.raises(LeakError, match="group '.*' is in test and train of fold 0"):
-        bolt.check_leaks(naive, PEOPLE)
-    with pytest.raises(LeakError, match="site 'A'"):
-        bolt.check_leaks(naive, sites=["A"] * 24)
-    copies = [*SERIES[:23], 3 * SERIES[0] + 1]
-    with pytest.raises(LeakError, match="series '00000000' and '00000023' is in test and train"):
-        bolt.check_leaks([(np.arange(23), [23])], series=copies)
     frame = pd.DataFrame(SERIES[0], columns=list("abcdef"))
-    with pytest.raises(LeakError, match="series '00000000' and '00000001'"):
-        bolt.check_leaks([([0], [1])], series=[frame, frame[list("fedcba")]])  # the same ROIs in another order
-    for series in ([frame, frame.rename(columns={"f": "g"})], [frame.rename(columns={"f": "e"})] * 2):
-        with pytest.raises(DataError, match="columns of other names than the first"):
-            bolt.check_leaks([([0], [1])], series=series)
-    with pytest.raises(LeakError, match="scan_id '00000005'"):
-        bolt.check_leaks([(np.arange(6), np.arange(5, 10))])
-    with pytest.raises(LeakError, match="group"):
-        bolt.check_leaks(KFold(3, shuffle=True, random_state=0).split(PEOPLE), groups=PEOPLE)  # an iterator
-    bolt.check_leaks(GroupKFold(3).split(PEOPLE, groups=PEOPLE), groups=PEOPLE)
+    bolt.check_leaks(naive)
+    bolt.check_leaks(GroupKFold(3).split(PEOPLE, groups=PEOPLE), groups=PEOPLE)  # an iterator
+    for folds, about, message in (
+        (iter(naive), {"groups": PEOPLE}, "group '.*' is in test and train of fold 0"),
+        (naive, {"sites": ["A"] * 24}, "site 'A'"),
+        ([(np.arange(6), np.arange(5, 10))], {}, "scan_id '00000005'"),
+        (
+            [(np.arange(23), [23])],
+            {"series": [*SERIES[:23], 3 * SERIES[0] + 1]},
+            "series '00000000' and '00000023' is in test and train",
+        ),
+        # the same ROIs in another order
+        ([([0], [1])], {"series": [frame, frame[list("fedcba")]]}, "series '00000000' and '00000001'"),
+    ):
+        with pytest.raises(LeakError, match=message):
+            bolt.check_leaks(folds, **about)
     for refused, about, message in (
         ([], {}, "no folds"),
         ([(np.arange(6),)], {"groups": PEOPLE}, "fold 0: 1 parts"),
         ([(np.arange(6), [24])], {"groups": PEOPLE}, "test part of fold 0 is not positions of 24 scans"),
         ([([0, 1], [2])], {"groups": [1, 2, 3], "series": [np.ones((9, 2))]}, "3 and 1 scans"),
+        ([([0], [1])], {"series": [frame, frame.rename(columns={"f": "g"})]}, "columns of other names than the first"),
+        ([([0], [1])], {"series": [frame.rename(columns={"f": "e"})] * 2}, "columns of other names than the first"),
     ):
         with pytest.raises(DataError, match=message):
             bolt.check_leaks(refused, **about)
@@ -104,22 +101,24 @@ def models():
     return [small(seed=seed).fit(SERIES, LABELS) for seed in (0, 1)]
 
 
-def test_explain_is_the_commands_explanation(models):
-    model = models[0]
-    explained = bolt.explain(model, 5 * SERIES[2], n_landmarks=3)
-    expected = explain_scan(model, SeriesInMemory([zscore(5 * SERIES[2])], scan_table(1)), None, n_landmarks=3)
-    assert explained.target == model.predict(SERIES[2:3])[0]
-    np.testing.assert_array_equal(explained.landmarks, expected.landmarks)
-    np.testing.assert_allclose(explained.contributions, expected.contributions, rtol=1e-5)
-    np.testing.assert_allclose(explained.importance, expected.importance, rtol=1e-6)
-    np.testing.assert_allclose(explained.probabilities, model.predict_proba(SERIES[2:3])[0], rtol=1e-6)
+def test_explain_z_scores_the_scan_and_explains_the_predicted_class_or_another(models):
+    """What it finds, and that it is what `bolt explain` finds: tests/share/test_one_scan.py."""
+    model, scan = models[0], SERIES[2]
+    explained, scaled = (bolt.explain(model, values, n_landmarks=3) for values in (scan, 5 * scan))
+    assert explained.target == model.predict([scan])[0] and len(explained.landmarks) == 3
+    np.testing.assert_allclose(scaled.contributions, explained.contributions, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(explained.importance, model.importance(scan), rtol=1e-6)
+    np.testing.assert_allclose(explained.probabilities, model.predict_proba([scan])[0], rtol=1e-6)
+    assert explained.importance.shape == (len(scan),) and explained.importance.min() >= 0
     other = ({"a", "b"} - {explained.target}).pop()
-    against = bolt.explain(model, SERIES[2], other, n_landmarks=3)
+    against = bolt.explain(model, scan, other, n_landmarks=3)
     assert against.target == other and not np.allclose(against.contributions, explained.contributions)
+    np.testing.assert_array_equal(model.importance(scan, explained.target), model.importance(scan))
+    assert not np.array_equal(model.importance(scan, other), model.importance(scan))
+    with pytest.raises(ConfigError, match="no such class. Its classes: a, b"):
+        model.importance(scan, "c")
     with pytest.raises(ConfigError, match="n_landmarks is 0"):
-        bolt.explain(model, SERIES[2], n_landmarks=0)
-    with pytest.raises(ConfigError, match="importance is defined for BolT"):
-        bolt.explain(bolt.estimator("svm").fit(SERIES, LABELS), SERIES[2])
+        bolt.explain(model, scan, n_landmarks=0)
 
 
 def test_explain_averages_over_members(models):
@@ -181,12 +180,11 @@ def test_the_plot_shows_the_weights():
 
 
 def test_simulated_series_are_the_phantoms():
-    data, again, other = bolt.simulate(8, seed=1), bolt.simulate(8, seed=1), bolt.simulate(8, seed=2)
+    data, other = bolt.simulate(8, seed=1), bolt.simulate(8, seed=2)
     people, expected = simulate_series(8, Simulate(n_subjects=8, seed=1))
-    for values, scan, twin, stranger in zip(data.series, expected, again.series, other.series, strict=True):
+    for values, scan in zip(data.series, expected, strict=True):
         np.testing.assert_array_equal(values, scan.values)
-        np.testing.assert_array_equal(values, twin)
-        assert values.shape != stranger.shape or not np.allclose(values, stranger)
+    assert not all(np.array_equal(*pair) for pair in zip(data.series, other.series, strict=True))
     assert (data.y == "patient").tolist() == [person.positive for person in people]
     assert [len(marks) for marks in data.landmarks] == [len(values) for values in data.series]
     assert sorted(set(data.tr)) == [2.0, 2.2] and len(data.rois) == data.series[0].shape[1] == 160

@@ -216,20 +216,22 @@ def nan_weights(folder: Path) -> None:
     save_checkpoint(folder, model, read_json(folder / "checkpoint.json"))
 
 
-def many_blocks(folder: Path) -> None:
-    info = read_json(folder / "checkpoint.json")
-    info["model"]["hyper"]["n_blocks"] = 10_000_000
-    write_json(info, folder / "checkpoint.json")
+def state(folder: Path, **changes: object) -> None:
+    write_json(read_json(folder / "checkpoint.json") | changes, folder / "checkpoint.json")
+
+
+MANY = {"name": "tiny", "model": "bolt", "hyper": HYPER | {"n_blocks": 10_000_000}}
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (nan_weights, "NaN or infinite weights"),
-        (many_blocks, "n_blocks is 10000000, but there are"),
+        (lambda folder: state(folder, model=MANY), "n_blocks is 10000000, but there are"),
+        (lambda folder: state(folder, n_rois=7), "its weights do not fit checkpoint.json"),
         (lambda folder: write_json([1, 2], folder / "checkpoint.json"), "not a model's description"),
     ],
-    ids=["NaN", "many blocks", "a list"],
+    ids=["NaN", "many blocks", "another size", "a list"],
 )
 def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, scan: Path, capsys, damage, message: str) -> None:
     damage(checkpoint(tmp_path / "fold-1"))

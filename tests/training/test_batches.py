@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from torch import nn
 
 from bolt.config import Model, Training
 from bolt.io.errors import BoltError
-from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models import bolt, registry
 from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.brainnetcnn import BrainNetCNN
@@ -76,9 +74,13 @@ def state(folder):
     [
         ({}, "CUDA out of memory. Tried to allocate 2.00 GiB"),
         ({"mixup": 1.0, "clip_gradient": 0.05}, "CUDA error: out of memory"),
+        ({}, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        ({}, "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        ({}, "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
     ],
 )
 def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplog, spied, training, text):
+    """Whichever of a GPU's libraries finds no memory."""
     assert train(toy, tmp_path / "whole", monkeypatch, **training) is None
     asked = []
     spied(loop.Fit, "_gradient", lambda _, fit, *rest: asked.append(fit.net.asked))
@@ -88,18 +90,6 @@ def test_halves_give_the_gradient_of_the_whole(toy, tmp_path, monkeypatch, caplo
     # 8 scans in batches of 7 and 1: halved to 3 and to 1 once, and remembered in all later steps
     assert asked[0] == [7, 3, *[1] * 24]
     assert caplog.text.count("do not fit in the GPU's memory") == 2  # 7, and 3
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-        "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
-    ],
-)
-def test_a_gpus_libraries_are_understood(text):
-    assert is_shortage(RuntimeError(text)) and is_gpu_shortage(RuntimeError(text))
 
 
 def test_each_attempt_draws_alike(toy, tmp_path, monkeypatch):
@@ -196,8 +186,10 @@ def batch() -> Batch:
     return Batch(x, LENGTHS, torch.arange(4), torch.arange(4.0)[:, None])
 
 
-def test_a_mixture_is_sorted_and_as_long_as_the_shorter_scan() -> None:
+def test_a_mixture_is_sorted_and_as_long_as_the_shorter_scan_and_shares_no_draws_with_dropout() -> None:
+    before = torch.random.get_rng_state()
     found, order = mixed(batch(), 0.4, (0, 1, 2, 3))
+    assert torch.random.get_rng_state().equal(before)
     assert found.other is not None and found.covariates is not None and 0 < found.share < 1
     assert found.truth.tolist() == order.tolist() and sorted(found.other.tolist()) == [0, 1, 2, 3]
     shorter = torch.minimum(LENGTHS[found.truth], LENGTHS[found.other])
@@ -207,20 +199,11 @@ def test_a_mixture_is_sorted_and_as_long_as_the_shorter_scan() -> None:
     assert found.covariates[:, 0].tolist() == pytest.approx(expected.tolist())
 
 
-def test_the_share_is_of_the_beta_distribution_that_is_configured(tmp_path, monkeypatch) -> None:
-    random = Mock(wraps=np.random.default_rng(0))
-    monkeypatch.setattr(batches, "mixing_generator", lambda *_: random)
-    run(write_toy(tmp_path), tmp_path / "run", short_model("lstm", epochs=1, mixup=0.4))
-    assert {call.args for call in random.beta.call_args_list} == {(0.4, 0.4)}
-
-
-def test_mixtures_follow_from_the_step_alone_and_share_no_draws_with_dropout() -> None:
-    torch.manual_seed(0)
-    first, before = mixed(batch(), 1.0, (0, 1, 2, 3))[0], torch.random.get_rng_state()
-    assert torch.random.get_rng_state().equal(before)
-    torch.rand(5)
-    assert mixed(batch(), 1.0, (0, 1, 2, 3))[0].x.equal(first.x)
-    assert mixed(batch(), 1.0, (0, 1, 2, 4))[0].share != first.share
+def test_the_share_is_of_the_beta_distribution_that_is_configured(toy, tmp_path, spied) -> None:
+    shares = {}
+    spied(loop, "mixed", lambda made, batch, alpha, key: shares.update({key: made[0].share}))
+    run(toy, tmp_path, short_model("lstm", epochs=1, mixup=0.4))
+    assert shares == {key: np.random.default_rng([*key, 1]).beta(0.4, 0.4) for key in shares} and len(shares) == 3
 
 
 def test_results_return_to_the_order_of_the_batch() -> None:

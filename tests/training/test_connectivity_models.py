@@ -68,18 +68,16 @@ def test_validation_and_test_scans_are_whole_in_either_case(toy, tmp_path, spied
 
 
 # ---- loss terms that need the labels ---------------------------------------------------------------------------------
-@pytest.fixture
-def asked(spied):
-    """The labels of each batch for which BrainGNN's own loss term was computed."""
-    noted = []
-    spied(BrainGNN, "label_losses", lambda _, net, output, truth: noted.append(truth.tolist()))
-    return noted
-
-
-def test_label_losses_are_of_training_batches(toy, tmp_path, asked):
-    train(toy, tmp_path, "braingnn")
+def test_label_losses_are_of_training_batches_and_not_of_mixed_scans_or_numbers(toy, tmp_path, spied):
+    asked = []
+    spied(BrainGNN, "label_losses", lambda _, net, output, truth: asked.append(truth.tolist()))
+    train(toy, tmp_path / "run", "braingnn")
     assert [len(batch) for batch in asked] == [5, 3, 5, 3]
     assert sorted(asked[0] + asked[1]) == [0] * 4 + [1] * 4
+    train(toy, tmp_path / "mixed", "braingnn", mixup=1)
+    numbers = write_toy(tmp_path / "numbers", labels=[float(i) for i in range(12)])
+    train(numbers, tmp_path / "out", "braingnn", dataset=NUMBERS)
+    assert len(asked) == 4
 
 
 def test_label_losses_count(toy, tmp_path, monkeypatch):
@@ -88,10 +86,3 @@ def test_label_losses_count(toy, tmp_path, monkeypatch):
     train(toy, tmp_path / "more", "braingnn", epochs=1)
     loss = [read_table(tmp_path / name / "history.tsv")["train_loss"][0] for name in ("as-is", "more")]
     assert 95 < loss[1] - loss[0] < 101
-
-
-def test_no_label_losses_of_mixed_scans_and_of_numbers(toy, tmp_path, asked):
-    train(toy, tmp_path, "braingnn", mixup=1)
-    numbers = write_toy(tmp_path / "numbers", labels=[float(i) for i in range(12)])
-    train(numbers, tmp_path / "out", "braingnn", dataset=NUMBERS)
-    assert not asked

@@ -1,8 +1,6 @@
 """A GPU is used if there is one; the log names it, or the reason why there is none."""
 
 import logging
-import multiprocessing
-import signal
 import tempfile
 from types import SimpleNamespace
 
@@ -48,44 +46,19 @@ def test_the_cpu_otherwise(said, monkeypatch):
     assert said.messages == ["device: CPU, 1 threads (no GPU: torch finds none)"]
     with pytest.raises(ConfigError, match="no CUDA device found"):
         device_of("cuda", None)
-
-
-def test_a_gpu_that_this_torch_cannot_use(said, monkeypatch):
-    gpu(monkeypatch, None)
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     device_of("auto", 1)
     assert "built without CUDA, though CUDA_VISIBLE_DEVICES is 1" in said.messages[-1]
 
 
-def hold_gpu(names, folder, answer):
-    """Take one of the GPUs of these names, tell which, and hold it."""
-    tempfile.tempdir = str(folder)
-    torch.cuda.device_count = lambda: len(names)
-    torch.cuda.get_device_properties = lambda number: SimpleNamespace(uuid=names[number])
-    answer.send(device._least_used_gpu.__wrapped__())
-    signal.pause()
-
-
-def ask_for_gpus(n_processes, names, folder):
-    """Let processes take a GPU one after the other and hold it; return what each was given."""
-    processes, forks = [], multiprocessing.get_context("fork")
-    for _ in range(n_processes):
-        answer, its = forks.Pipe()
-        processes.append(forks.Process(target=hold_gpu, args=(names, folder, its), daemon=True))
-        processes[-1].start()
-        yield processes[-1], answer.recv()
-    for process in processes:
-        process.kill()
-        process.join()
-
-
-def test_processes_of_a_machine_share_its_gpus_evenly(tmp_path):
-    asked = ask_for_gpus(6, ["a", "b", "c"], tmp_path)
-    first = [next(asked) for _ in range(5)]
-    assert sorted(gpu for _, gpu in first[:3]) == [0, 1, 2]
-    assert first[3][1] == first[0][1] and first[4][1] == first[1][1]
-    first[1][0].kill()
-    first[1][0].join()
-    assert next(asked)[1] == first[1][1], "the place of a process that ended is free again"
-    assert next(asked, None) is None
+def test_processes_of_a_machine_share_its_gpus_evenly(tmp_path, monkeypatch):
+    """Each call stands for a process: an open file holds a lock, and the files of a process that ends are closed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(device, "_PLACES", [])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid="abc"[number]))
+    take = device._least_used_gpu.__wrapped__
+    assert [take() for _ in range(5)] == [0, 1, 2, 0, 1]
+    device._PLACES[1].close()
+    assert take() == 1, "the place of a process that ended is free again"

@@ -11,8 +11,7 @@ import torch
 from bolt.io.files import read_table
 from bolt.models.parts import masks
 from bolt.training import graph, loop, prediction
-from bolt.training.runner import Training, train_folds
-from tests.training.test_runner import DATASET, LENGTHS, equal, short_model, weights, write_toy
+from tests.training.test_runner import LENGTHS, equal, run, short_model, weights
 
 
 class StandIn:
@@ -57,6 +56,11 @@ class StandIn:
         return start, results
 
 
+def one_by_one(steps, batch):
+    """Launch a step, in place of a graph."""
+    return steps.gradient(batch)
+
+
 CASES = {
     "as shipped": ({}, {}),
     "mixed, averaged, clipped": ({"mixup": 0.4, "average_weights": 0.9, "clip_gradient": 1.0}, {}),
@@ -66,15 +70,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_replayed_steps_give_the_same_weights(tmp_path, monkeypatch, case):
+def test_replayed_steps_give_the_same_weights(toy, tmp_path, monkeypatch, case):
     """With scans of different length, a smaller last batch, and after a kill."""
     training, hyper = CASES[case]
-    toy, model = write_toy(tmp_path / "toy"), short_model("bolt", **training)
+    model = short_model("bolt", **training)
     model = model.model_copy(update={"hyper": model.hyper | {"dropout": 0.3} | hyper})
-
-    def train(out, watching=lambda training: nullcontext(lambda row: None)):
-        trainings = [Training(1, 0, tmp_path / out)]
-        return train_folds(*toy, model, DATASET, trainings, device="cpu", watching=watching)
 
     def die(row):
         if row["epoch"] == 2:
@@ -82,45 +82,37 @@ def test_replayed_steps_give_the_same_weights(tmp_path, monkeypatch, case):
 
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
     stand_in = StandIn(monkeypatch)
-    assert train("replayed") == [None]
+    run(toy, tmp_path / "replayed", model)
     assert (stand_in.recorded, stand_in.replayed) == (2, 10) or case == "random crops"  # of twelve steps
     assert stand_in.recorded <= graph.MOST_GRAPHS and stand_in.replayed > 0
     with pytest.raises(KeyboardInterrupt):
-        train("killed", lambda training: nullcontext(die))
-    assert train("killed") == [None]
-    with monkeypatch.context() as patch:
-        patch.setattr(graph.StepGraphs, "__call__", lambda self, batch: self.gradient(batch))
-        assert train("plain") == [None]
+        run(toy, tmp_path / "killed", model, watching=lambda training: nullcontext(die))
+    run(toy, tmp_path / "killed", model)
+    monkeypatch.setattr(graph.StepGraphs, "__call__", one_by_one)
+    run(toy, tmp_path / "plain", model)
     assert equal(weights(tmp_path / "killed"), weights(tmp_path / "plain"))
     assert equal(weights(tmp_path / "replayed"), weights(tmp_path / "plain"))
     histories = [read_table(tmp_path / out / "history.tsv") for out in ("replayed", "plain")]
     assert histories[0].equals(histories[1])
 
 
-def test_what_cannot_be_recorded_is_launched_as_usual(tmp_path, monkeypatch, caplog):
-    toy, model = write_toy(tmp_path / "toy"), short_model("bolt")
-    for out, fails in (("failed", True), ("plain", False)):
-        with monkeypatch.context() as patch:
-            StandIn(patch, fails)
-            if not fails:
-                patch.setattr(graph.StepGraphs, "__call__", lambda self, batch: self.gradient(batch))
-            assert train_folds(*toy, model, DATASET, [Training(1, 0, tmp_path / out)], device="cpu") == [None]
+def test_what_cannot_be_recorded_is_launched_as_usual(toy, tmp_path, monkeypatch, caplog):
+    StandIn(monkeypatch, fails=True)
+    run(toy, tmp_path / "failed", short_model("bolt"))
+    monkeypatch.setattr(graph.StepGraphs, "__call__", one_by_one)
+    run(toy, tmp_path / "plain", short_model("bolt"))
     assert equal(weights(tmp_path / "failed"), weights(tmp_path / "plain"))
     assert caplog.text.count("not replayed") == 1
 
 
-def test_a_padded_training_is_that_of_packed_scans(tmp_path, monkeypatch):
+def test_a_padded_training_is_that_of_packed_scans(toy, tmp_path, monkeypatch):
     """Without dropout, whose masks have other addresses where scans differ in length."""
-    toy, model = (
-        write_toy(tmp_path / "toy"),
-        short_model("bolt", mixup=0.4, learning_rate=1e-5, peak_learning_rate=1e-4),
-    )
+    model = short_model("bolt", mixup=0.4, learning_rate=1e-5, peak_learning_rate=1e-4)
     model = model.model_copy(update={"hyper": model.hyper | {"dropout": 0.0}})
     assert len(set(LENGTHS)) > 2
-    for out in ("packed", "padded"):
-        if out == "padded":
-            StandIn(monkeypatch)
-        assert train_folds(*toy, model, DATASET, [Training(1, 0, tmp_path / out)], device="cpu") == [None]
+    run(toy, tmp_path / "packed", model)
+    StandIn(monkeypatch)
+    run(toy, tmp_path / "padded", model)
     losses = [read_table(tmp_path / out / "history.tsv")["train_loss"] for out in ("packed", "padded")]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     torch.testing.assert_close(weights(tmp_path / "padded"), weights(tmp_path / "packed"), rtol=0, atol=1e-3)
