@@ -73,9 +73,8 @@ def repetition_time(axis: SeriesAxis, path: str | Path) -> float:
         The axis is not one of time.
     """
     if axis.unit != "SECOND":
-        raise DataError(
-            f"its series axis is in {axis.unit.lower()}, not seconds", where=path, hint="Give a series over time"
-        )
+        what = f"its series axis is in {axis.unit.lower()}, not seconds"
+        raise DataError(what, where=path, hint="Give a series over time")
     return float(axis.step)
 
 

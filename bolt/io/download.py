@@ -145,9 +145,8 @@ def _download(address: str, path: Path, name: str, *, size: int | None, tries: i
         except (requests.ConnectionError, requests.Timeout) as error:
             problem = _reason(error)
         except (requests.exceptions.InvalidURL, ValueError):  # its text may repeat a proxy's address, with the password
-            raise ConfigError(
-                "invalid address of the file or of the proxy", where=address, hint="Correct it, or http(s)_proxy"
-            ) from None
+            what = "invalid address of the file or of the proxy"
+            raise ConfigError(what, where=address, hint="Correct it, or http(s)_proxy") from None
     what = f"download failed in {tries} tries ({problem})"
     raise ConfigError(what, where=address, hint=f"Try again later, or download it yourself and save it as {place}")
 
