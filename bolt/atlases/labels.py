@@ -69,9 +69,8 @@ def load_labels(name: str, *, atlas_dir: Path | None = None) -> pd.DataFrame:
     for column in ("value", "name"):
         invalid = labels[column][labels[column].duplicated() | labels[column].isna()].unique()
         if len(invalid):
-            raise DataError(
-                f"'{column}' empty or not unique: {shorten_list(invalid, 10)}", where=path, hint="Correct the rows"
-            )
+            what = f"'{column}' empty or not unique: {shorten_list(invalid, 10)}"
+            raise DataError(what, where=path, hint="Correct the rows")
     return labels.sort_values("value", ignore_index=True)
 
 

@@ -299,10 +299,8 @@ def _shipped(kind: str, name: str) -> Keys:
 
 def _read(kind: str, name: str, path: Path) -> Keys:
     if not path.is_file():
-        raise ConfigError(
-            f"unknown {kind} '{name}'",
-            hint=f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file",
-        )
+        hint = f"Known: {', '.join(known(kind))}{nearest(name, known(kind))}; or give the path of a .yaml file"
+        raise ConfigError(f"unknown {kind} '{name}'", hint=hint)
     return parse(KINDS[kind][1], {"name": path.stem, **read_yaml(path)}, path)
 
 

@@ -37,11 +37,8 @@ T = TypeVar("T", bound=Keys)
 def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
     """Check `data` against `keys`; the first problem becomes a `ConfigError` with a hint."""
     if re.search(r"://[^/\s'\"]*@(?!sha256:)", repr(data)):  # in any key: even descriptions are copied into results
-        raise ConfigError(
-            "contains a URL with a password, which would be written to logs and results",
-            where=where,
-            hint="Remove the password from the URL",
-        )
+        what = "contains a URL with a password, which would be written to logs and results"
+        raise ConfigError(what, where=where, hint="Remove the password from the URL")
     try:
         return keys.model_validate(data)
     except ValidationError as error:
@@ -55,11 +52,8 @@ def parse(keys: type[T], data: dict[str, Any], where: str | Path) -> T:
             if part in group.model_fields:  # else an index into a list of groups, or a name in a mapping of them
                 group = _group_in(group.model_fields[part].annotation)
         siblings = list(group.model_fields)
-        raise ConfigError(
-            f"unknown key '{key}'",
-            where=where,
-            hint=f"Known here: {', '.join(siblings)}{nearest(place[-1], siblings)}",
-        )
+        what = f"unknown key '{key}'"
+        raise ConfigError(what, where=where, hint=f"Known here: {', '.join(siblings)}{nearest(place[-1], siblings)}")
     if problem["type"] == "missing":
         raise ConfigError(f"key '{key}' is missing", where=where, hint="Add it")
     found = f" (found {without_credentials(repr(problem['input']))})" if place else ""  # else it is the whole file

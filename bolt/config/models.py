@@ -244,11 +244,9 @@ class Model(Keys):
         if not self.by_fold:
             return self
         if fold not in self.by_fold:
-            raise ConfigError(
-                f"model '{self.name}' has settings for single folds, but not for fold {fold}",
-                where="by_fold",
-                hint=f"Run only folds {', '.join(map(str, sorted(self.by_fold)))}, or search the others too",
-            )
+            what = f"model '{self.name}' has settings for single folds, but not for fold {fold}"
+            hint = f"Run only folds {', '.join(map(str, sorted(self.by_fold)))}, or search the others too"
+            raise ConfigError(what, where="by_fold", hint=hint)
         settings = self.by_fold[fold]
         hyper = {**self.hyper, **settings.hyper}
         return self._changed(f"by_fold.{fold}.training", settings.training, hyper=hyper, by_fold={})

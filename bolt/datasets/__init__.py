@@ -76,9 +76,8 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     """
     table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
     if table.empty:
-        raise DataError(
-            "no scans found", where=dataset.where, hint="Check 'path' and the filters of the dataset's file"
-        )
+        what = "no scans found"
+        raise DataError(what, where=dataset.where, hint="Check 'path' and the filters of the dataset's file")
     repeated = table.scan_id[table.scan_id.duplicated()].unique()
     if len(repeated):
         hint = "Rename one of them" + (", or name scans in a column 'scan_id'" if dataset.source == "series" else "")

@@ -16,7 +16,7 @@ from bids import BIDSLayout, BIDSLayoutIndexer
 from pathspec import GitIgnoreSpec
 
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import SELECTION, exclude, join_subjects, read_subjects, read_timing, without_image
+from bolt.datasets.participants import SELECTION, join_subjects, read_subjects, read_timing, without_image
 from bolt.io.bids import metadata_of
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_json
@@ -133,35 +133,35 @@ def _row(bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1
         "scan_id": bold.filename.split("_bold.nii")[0],
         "kind": "raw",
         "bold": bold.path,
-        "exclude_reason": None,
     }
-    exclusion = pd.DataFrame([row])
+    unwanted, wrong = [], []
     if entities.get("part", "mag") != "mag" or entities.get("reconstruction") == "phase":
-        exclude(exclusion, 0, "not a magnitude image", SELECTION)
+        unwanted.append("not a magnitude image")
     if "echo" in entities:
-        exclude(exclusion, 0, "multi-echo data: combine the echoes first (as fMRIPrep does)")
+        wrong.append("multi-echo data: combine the echoes first (as fMRIPrep does)")
     try:
         types = metadata_of(bold.path).get("ImageType")  # as converters state it
         if isinstance(types, list) and {"P", "PHASE"} & set(map(str, types)) and "M" not in types:
-            exclude(exclusion, 0, "not a magnitude image", SELECTION)
+            unwanted.append("not a magnitude image")
         row |= read_timing(bold.path, read_sidecar_tr(bold.path, dataset), dataset)
     except DataError as error:
-        exclude(exclusion, 0, str(error))
+        wrong.append(str(error))
     images = t1w.get(row["subject"], [])  # from the same session if there is one, else the first
     paths = min(((session != row["session"], paths) for session, paths in images), default=(True, []))[1]
     row["t1w"], row["more_t1w"] = paths[0] if paths else None, "|".join(paths[1:]) or None
-    if row["t1w"] is None:
-        exclude(exclusion, 0, "the subject has no T1w image")
-    else:
+    if paths:
         try:
-            check_image(row["t1w"])
+            check_image(paths[0])
         except DataError as error:
-            exclude(exclusion, 0, str(error))
+            wrong.append(str(error))
+    else:
+        wrong.append("the subject has no T1w image")
     row["events"] = find_events(dataset.path, row["scan_id"])
     if config.preprocess.sbref == "auto":
         beside = (bold.path.split("_bold.nii")[0] + f"_sbref{end}" for end in (".nii.gz", ".nii"))
         row["sbref"] = next(filter(os.path.isfile, beside), None)
-    return row | {name: exclusion[name][0] for name in ("exclude_reason", "exclude_stage") if name in exclusion}
+    row["exclude_reason"] = next(iter(unwanted + wrong), None)
+    return row | ({"exclude_stage": SELECTION} if unwanted else {})
 
 
 def find_events(root: Path, scan_id: str) -> str | None:

@@ -103,9 +103,8 @@ def check(dataset: Dataset, config: Config) -> None:
     ):
         for value in values:
             if value not in known:
-                raise ConfigError(
-                    f"'{key}' names '{value}'", where=where, hint=f"Known: {', '.join(known)}{nearest(value, known)}"
-                )
+                what = f"'{key}' names '{value}'"
+                raise ConfigError(what, where=where, hint=f"Known: {', '.join(known)}{nearest(value, known)}")
     if config.preprocess.space != SPACE:
         what = f"HCP's volumes are in {SPACE}, but 'preprocess: space' is {config.preprocess.space}"
         raise ConfigError(what, where=where, hint=f"Set it to {SPACE}")
@@ -342,9 +341,8 @@ def write_events(folder: Path, path: Path) -> str | None:
             try:
                 values = [float(cell) for cell in line.split()]
             except ValueError:
-                raise DataError(
-                    f"line {number} is not three numbers", where=file, hint="Download the file again"
-                ) from None
+                what = f"line {number} is not three numbers"
+                raise DataError(what, where=file, hint="Download the file again") from None
             if len(values) == 3 and values[2] != 0:  # Sync.txt only has the start of the scan
                 rows.append((values[0], values[1], file.stem))
     if not rows:

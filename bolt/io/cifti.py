@@ -51,21 +51,15 @@ def axes(image: Cifti2Image, *kinds: type) -> list[tuple[int, Any]]:
     found = [(number, image.header.get_axis(number)) for number in range(image.ndim)]
     described = tuple(len(axis) for _, axis in found)
     if described != image.shape:
-        raise DataError(
-            f"its header describes {described} numbers, but it has {image.shape}",
-            where=image.get_filename(),
-            hint=COPY_AGAIN,
-        )
+        what = f"its header describes {described} numbers, but it has {image.shape}"
+        raise DataError(what, where=image.get_filename(), hint=COPY_AGAIN)
     wanted = []
     for kind in kinds:
         matching = [item for item in found if isinstance(item[1], kind)]
         if len(matching) != 1:
             present = " × ".join(type(axis).__name__.removesuffix("Axis") for _, axis in found)
-            raise DataError(
-                f"its axes are {present}, not {' × '.join(k.__name__.removesuffix('Axis') for k in kinds)}",
-                where=image.get_filename(),
-                hint="Give the file that its name states",
-            )
+            what = f"its axes are {present}, not {' × '.join(k.__name__.removesuffix('Axis') for k in kinds)}"
+            raise DataError(what, where=image.get_filename(), hint="Give the file that its name states")
         wanted.append(matching[0])
     return wanted
 
@@ -79,9 +73,8 @@ def repetition_time(axis: SeriesAxis, path: str | Path) -> float:
         The axis is not one of time.
     """
     if axis.unit != "SECOND":
-        raise DataError(
-            f"its series axis is in {axis.unit.lower()}, not seconds", where=path, hint="Give a series over time"
-        )
+        what = f"its series axis is in {axis.unit.lower()}, not seconds"
+        raise DataError(what, where=path, hint="Give a series over time")
     return float(axis.step)
 
 
@@ -145,11 +138,8 @@ def read_dlabel(path: str | Path) -> tuple[np.ndarray, dict[int, str], BrainMode
     image = load_cifti(path)
     (maps, label_axis), (_, brain) = axes(image, LabelAxis, BrainModelAxis)
     if len(label_axis) != 1:
-        raise DataError(
-            f"{len(label_axis)} maps of labels: {', '.join(map(str, label_axis.name[:5]))}",
-            where=path,
-            hint="Keep one: wb_command -cifti-merge OUT -cifti IN -column NUMBER",
-        )
+        what = f"{len(label_axis)} maps of labels: {', '.join(map(str, label_axis.name[:5]))}"
+        raise DataError(what, where=path, hint="Keep one: wb_command -cifti-merge OUT -cifti IN -column NUMBER")
     values = np.moveaxis(array_of(image), maps, 0)[0].astype(int)
     table = {int(value): str(name) for value, (name, _) in label_axis.label[0].items()}
     used = [value for value in np.unique(values).tolist() if value != 0]

@@ -135,30 +135,20 @@ def _download(address: str, path: Path, name: str, *, size: int | None, tries: i
                 problem = f"the server answers {response.status_code} {response.reason}"
                 if response.status_code not in BUSY:
                     what = REFUSED.get(response.status_code, "the server refuses it")
-                    raise DataError(
-                        f"{what} ({response.status_code} {response.reason})",
-                        where=address,
-                        hint=f"Check the base address, or download the file elsewhere and save it as {place}",
-                    )
+                    hint = f"Check the base address, or download the file elsewhere and save it as {place}"
+                    raise DataError(f"{what} ({response.status_code} {response.reason})", where=address, hint=hint)
         except requests.exceptions.SSLError as error:
-            raise ConfigError(
-                f"no secure connection ({_reason(error)})",
-                where=address,
-                hint="Set REQUESTS_CA_BUNDLE to your institution's certificates, or use another base address",
-            ) from None
+            hint = "Set REQUESTS_CA_BUNDLE to your institution's certificates, or use another base address"
+            raise ConfigError(f"no secure connection ({_reason(error)})", where=address, hint=hint) from None
         except requests.exceptions.ChunkedEncodingError:
             problem = f"the connection broke off after {path.stat().st_size} bytes"
         except (requests.ConnectionError, requests.Timeout) as error:
             problem = _reason(error)
         except (requests.exceptions.InvalidURL, ValueError):  # its text may repeat a proxy's address, with the password
-            raise ConfigError(
-                "invalid address of the file or of the proxy", where=address, hint="Correct it, or http(s)_proxy"
-            ) from None
-    raise ConfigError(
-        f"download failed in {tries} tries ({problem})",
-        where=address,
-        hint=f"Try again later, or download it yourself and save it as {place}",
-    )
+            what = "invalid address of the file or of the proxy"
+            raise ConfigError(what, where=address, hint="Correct it, or http(s)_proxy") from None
+    what = f"download failed in {tries} tries ({problem})"
+    raise ConfigError(what, where=address, hint=f"Try again later, or download it yourself and save it as {place}")
 
 
 def _reason(error: requests.RequestException) -> str:
@@ -206,11 +196,8 @@ def verify(
         start = file.read(512)
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(PAGE_STARTS) and not name.endswith(TEXT_PAGES):
         opening = " ".join(start.decode("utf-8", "replace").split())[:80]
-        raise DataError(
-            f"a web page or a server's message instead of {name} ({opening})",
-            where=where,
-            hint="Open the address in a browser: a login, a proxy or a wrong base address may be the cause",
-        )
+        hint = "Open the address in a browser: a login, a proxy or a wrong base address may be the cause"
+        raise DataError(f"a web page or a server's message instead of {name} ({opening})", where=where, hint=hint)
     if name.endswith(".gz"):
         if not start.startswith(GZIP_MAGIC):
             raise DataError("not compressed with gzip, despite its name", where=where, hint=FETCH_AGAIN)
@@ -221,11 +208,8 @@ def verify(
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DataError(f"the file is cut off or damaged ({error})", where=where, hint=FETCH_AGAIN) from None
     if accepted and (digest := sha256_of(path)) not in accepted:
-        raise DataError(
-            f"sha256 is {digest}, not {' or '.join(accepted)}",
-            where=where,
-            hint=f"Download the file yourself, and save it as {name} if it is the right one",
-        )
+        hint = f"Download the file yourself, and save it as {name} if it is the right one"
+        raise DataError(f"sha256 is {digest}, not {' or '.join(accepted)}", where=where, hint=hint)
 
 
 def is_remote(address: str | Path) -> bool:

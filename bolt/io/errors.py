@@ -11,6 +11,7 @@ import textwrap
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,11 +41,7 @@ class BoltError(Exception):
         return f"{line} {self.hint}." if self.hint else line
 
     def __reduce__(self):  # default pickling loses keyword-only arguments when a worker process raises
-        return _rebuild, (type(self), self.what, self.where, self.hint)
-
-
-def _rebuild(kind: type[BoltError], what: str, where: str, hint: str) -> BoltError:
-    return kind(what, where=where or None, hint=hint)
+        return partial(type(self), where=self.where or None, hint=self.hint), (self.what,)
 
 
 class ConfigError(BoltError):

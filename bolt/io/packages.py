@@ -65,10 +65,8 @@ def refuse_other_versions() -> None:
         with suppress(metadata.PackageNotFoundError):
             found = metadata.version(one.name)
             if not one.specifier.contains(found, prereleases=True):
-                raise ConfigError(
-                    f"{one.name} {found} is installed, but BolT needs {one.specifier}",
-                    hint=f"pip install '{one.name}{one.specifier}'",
-                )
+                what = f"{one.name} {found} is installed, but BolT needs {one.specifier}"
+                raise ConfigError(what, hint=f"pip install '{one.name}{one.specifier}'")
 
 
 class _Callable(ModuleType):

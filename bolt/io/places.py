@@ -161,11 +161,9 @@ def refuse_other_planner() -> None:
     """
     planner = os.environ.get(PLANNED_BY)
     if planner and not _same(Path(planner), PACKAGE):
-        raise ConfigError(
-            f"the workflow was planned by another copy of BolT ({planner}) than this one",
-            where=PACKAGE,
-            hint="Start snakemake in a folder without a copy of its own. In a container, bind the other copy's folder",
-        )
+        what = f"the workflow was planned by another copy of BolT ({planner}) than this one"
+        hint = "Start snakemake in a folder without a copy of its own. In a container, bind the other copy's folder"
+        raise ConfigError(what, where=PACKAGE, hint=hint)
 
 
 def refuse_other_snakefile(basedir: str | Path) -> None:

@@ -75,11 +75,8 @@ def require_space(folder: str | Path, needed: float, what: str, key: str | None 
     free = free_bytes(folder)
     if needed > free:
         hint = f"{HINT}. Before a first run, you can also set 'paths: {key}' to another disk" if key else HINT
-        raise ConfigError(
-            f"not enough disk space: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free",
-            where=folder,
-            hint=hint,
-        )
+        what = f"not enough disk space: {what} needs {gigabytes(needed)}, {gigabytes(free)} are free"
+        raise ConfigError(what, where=folder, hint=hint)
 
 
 def full_disk_error(folder: Path, file: str = "") -> ConfigError:

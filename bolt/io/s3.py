@@ -152,26 +152,20 @@ def _translated_errors(bucket: Any, key: str = "") -> Iterator[None]:
         what = f"the bucket's service answers {code} ({status})"
         raise ConfigError(what, where=address(bucket, key), hint="Try again later") from None
     except BROKEN as error:
-        raise ConfigError(
-            f"the bucket's service cannot be reached ({type(error).__name__})",
-            where=address(bucket, key),
-            hint="Check the network and 'bucket: endpoint', and run again",
-        ) from None
+        what = f"the bucket's service cannot be reached ({type(error).__name__})"
+        hint = "Check the network and 'bucket: endpoint', and run again"
+        raise ConfigError(what, where=address(bucket, key), hint=hint) from None
     except (BotoCoreError, ValueError) as error:
-        raise ConfigError(
-            f"the connection cannot be set up ({type(error).__name__})",
-            where=f"s3://{bucket.name}",
-            hint="Correct 'bucket: name' and 'bucket: endpoint', or AWS's own settings in ~/.aws/config",
-        ) from None
+        what = f"the connection cannot be set up ({type(error).__name__})"
+        hint = "Correct 'bucket: name' and 'bucket: endpoint', or AWS's own settings in ~/.aws/config"
+        raise ConfigError(what, where=f"s3://{bucket.name}", hint=hint) from None
 
 
 def _refused(bucket: Any, what: str, why: object) -> ConfigError:
     profile = f" of profile '{bucket.profile}'" if bucket.profile else ""
-    return ConfigError(
-        f"{what.replace('credentials', f'credentials{profile}')} ({why})",
-        where=f"s3://{bucket.name}",
-        hint=ACCESS.get(bucket.name, "Ask the bucket's owner for access, and set 'bucket: profile'"),
-    )
+    what = f"{what.replace('credentials', f'credentials{profile}')} ({why})"
+    hint = ACCESS.get(bucket.name, "Ask the bucket's owner for access, and set 'bucket: profile'")
+    return ConfigError(what, where=f"s3://{bucket.name}", hint=hint)
 
 
 def _code(error: ClientError) -> str:

@@ -129,11 +129,8 @@ def checked_series(series: np.ndarray, where: str | Path) -> np.ndarray:
     not_finite = ~np.isfinite(series) & ~np.isnan(series).all(axis=0)
     if not_finite.any():
         row, column = np.argwhere(not_finite)[0]
-        raise DataError(
-            f"{series[row, column]} in row {row}, column {column} (counted from 0)",
-            where=where,
-            hint="Only whole columns may be NaN (uncovered ROIs)",
-        )
+        what = f"{series[row, column]} in row {row}, column {column} (counted from 0)"
+        raise DataError(what, where=where, hint="Only whole columns may be NaN (uncovered ROIs)")
     if (is_constant(series) | np.isnan(series[0])).all():
         raise DataError("no ROI varies: all are constant or NaN", where=where, hint=BOLD)
     return series
@@ -173,11 +170,8 @@ def kept_volumes(path: str | Path, length: int) -> np.ndarray:
     about = read_json(sidecar) if sidecar.is_file() else {}
     kept = np.asarray(about.get("KeptVolumes", range(length)), int)
     if kept.shape != (length,):
-        raise DataError(
-            f"KeptVolumes lists {kept.size} volumes, but the series has {length}",
-            where=sidecar,
-            hint="Remove the key, or compute the series again",
-        )
+        what = f"KeptVolumes lists {kept.size} volumes, but the series has {length}"
+        raise DataError(what, where=sidecar, hint="Remove the key, or compute the series again")
     return kept
 
 
@@ -202,16 +196,10 @@ def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) ->
     if series.shape[1] == n_rois:
         return
     if len(series) == n_rois:
-        raise DataError(
-            f"shape {series.shape}, but atlas '{atlas}' has {n_rois} ROIs: these seem to be along rows",
-            where=path,
-            hint="Transpose the array to (time, ROIs)",
-        )
-    raise DataError(
-        f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}",
-        where=path,
-        hint="Give series of this atlas (time along rows), or name the one they were made with: 'atlases', or --atlas",
-    )
+        what = f"shape {series.shape}, but atlas '{atlas}' has {n_rois} ROIs: these seem to be along rows"
+        raise DataError(what, where=path, hint="Transpose the array to (time, ROIs)")
+    hint = "Give series of this atlas (time along rows), or name the one they were made with: 'atlases', or --atlas"
+    raise DataError(f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}", where=path, hint=hint)
 
 
 def order_by_name(
@@ -337,18 +325,12 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
     if len(steps) > 1 and steps[0] and np.allclose(steps, steps[0], rtol=1e-6, atol=0):
         name = f" '{first_row[0]}'" if headed and first_row[0] not in EMPTY else ""
         start = f"{first[0]:g}, {first[1]:g}, {first[2]:g} …"
-        raise DataError(
-            f"the first column{name} counts the rows ({start}): an index, not an ROI",
-            where=path,
-            hint="Save the table without its index (pandas: index=False)",
-        )
+        what = f"the first column{name} counts the rows ({start}): an index, not an ROI"
+        raise DataError(what, where=path, hint="Save the table without its index (pandas: index=False)")
     rows = [row for row in np.flatnonzero(np.isin(first, (0, 1))) if values.shape[1] > 2 and _counts(values[row])]
     if rows:
-        raise DataError(
-            f"row {rows[0]} (counted from 0, without the header) has the numbers of the columns: a second header",
-            where=path,
-            hint="Save one table with one header",
-        )
+        what = f"row {rows[0]} (counted from 0, without the header) has the numbers of the columns: a second header"
+        raise DataError(what, where=path, hint="Save one table with one header")
     return values, known if named and len(known) == values.shape[1] else None
 
 
@@ -358,11 +340,8 @@ def _read_cells(path: Path, lines: list[str], separator: str, headed: bool) -> n
     for number, line in enumerate(lines):
         n_cells = len(re.split(separator, line.strip(" ")))
         if n_cells < expected and '"' not in lines[0] + line:
-            raise DataError(
-                f"rows of unequal length: row {number} (counted from 0) has {n_cells} cells, the first {expected}",
-                where=path,
-                hint="Copy or download the file again, or mark empty cells with n/a",
-            )
+            what = f"rows of unequal length: row {number} (counted from 0) has {n_cells} cells, the first {expected}"
+            raise DataError(what, where=path, hint="Copy or download the file again, or mark empty cells with n/a")
     with readable(path, pd.errors.ParserError, what="rows of unequal length", hint=AS_NUMBERS):
         cells = pd.read_csv(
             StringIO("\n".join(lines)), sep=separator, header=None, dtype=str, keep_default_na=False, index_col=False
@@ -373,11 +352,8 @@ def _read_cells(path: Path, lines: list[str], separator: str, headed: bool) -> n
     wrong = np.flatnonzero(np.isnan(values) & flat.notna().to_numpy())
     if len(wrong):
         row, column = divmod(int(wrong[0]), cells.shape[1])
-        raise DataError(
-            f"'{flat[wrong[0]]}' in row {row}, column {column} (counted from 0) is not a number",
-            where=path,
-            hint=AS_NUMBERS,
-        )
+        what = f"'{flat[wrong[0]]}' in row {row}, column {column} (counted from 0) is not a number"
+        raise DataError(what, where=path, hint=AS_NUMBERS)
     return values.reshape(cells.shape)
 
 

@@ -143,11 +143,8 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
         shape = shape[:-1]
     if len(shape) != 4:
         kind = "one volume" if len(shape) < 4 else f"{len(shape)} dimensions"
-        raise DataError(
-            f"expected a 4D image, but this one has {kind} (shape {'×'.join(map(str, image.shape))})",
-            where=path,
-            hint="Give the functional time series, not an anatomical or a mean image",
-        )
+        what = f"expected a 4D image, but this one has {kind} (shape {'×'.join(map(str, image.shape))})"
+        raise DataError(what, where=path, hint="Give the functional time series, not an anatomical or a mean image")
     affine = image.affine
     unit, seconds = TIME_UNITS.get(int(image.header["xyzt_units"]) & 0b111000, ("", 0.0))  # or none of time: Hz, ppm
     number = float(image.header["pixdim"][4])
@@ -155,11 +152,8 @@ def check_bold(path: str | Path, tr: float | None = None) -> BoldInfo:
     header_tr = round(number * seconds, 6) if SHORTEST_TR <= number * seconds <= LONGEST_TR else float("nan")
     if tr is None and np.isnan(header_tr):
         stated = f": {number:g} {unit} is not plausible" if number > 0 else ""
-        raise DataError(
-            f"no repetition time in the header{stated}",
-            where=path,
-            hint="Give RepetitionTime in seconds in the JSON sidecar, or with --tr on the command line",
-        )
+        hint = "Give RepetitionTime in seconds in the JSON sidecar, or with --tr on the command line"
+        raise DataError(f"no repetition time in the header{stated}", where=path, hint=hint)
     info = BoldInfo(
         shape=(shape[0], shape[1], shape[2]),
         affine=affine,
@@ -202,11 +196,8 @@ def _check_orientation(image: nib.Nifti1Image, path: Path) -> None:
     """Refuse a missing or singular affine, and an sform and qform that disagree about left and right."""
     header = image.header
     if not (header["sform_code"] or header["qform_code"]):
-        raise DataError(
-            "neither sform nor qform is set, so left and right are unknown",
-            where=path,
-            hint=f"{RECONVERT} with a converter that keeps the orientation (dcm2niix)",
-        )
+        what = "neither sform nor qform is set, so left and right are unknown"
+        raise DataError(what, where=path, hint=f"{RECONVERT} with a converter that keeps the orientation (dcm2niix)")
     sizes = nib.affines.voxel_sizes(image.affine)
     finite = np.isfinite(image.affine).all() and sizes.all()
     if not finite or abs(np.linalg.det(image.affine[:3, :3] / sizes)) < 1e-3:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from nilearn.image import resample_img
+from scipy.spatial import cKDTree
 
 from bolt.atlases.description import ATLASES, describe_atlas, known_atlases
 from bolt.atlases.image import Atlas, load_atlas, resample_to
@@ -36,9 +37,12 @@ def write_own(folder, values=(5, 300, 17), image_values=None, **keys):
 def test_every_atlas_is_described(name):
     about = describe_atlas(name)
     assert about.name == name and about.licence and about.citation and about.doi and about.spaces
-    assert all(image.url for image in about.by_space.values())
-    if about.labels:
-        return  # a member of a family, with its publisher's table
+    for space, image in about.by_space.items():
+        assert image.url and "{" not in repr(image) + about.description
+        assert image.templateflow is None or image.templateflow.startswith(f"tpl-{space}/")
+    if about.labels:  # a member of a family, with its publisher's table
+        assert about.kind != "maps" or (len(about.by_space) == 2 and about.labels_url.endswith(about.labels))
+        return
     labels = load_labels(name)
     assert labels["hemisphere"].isin(["L", "R", "M"]).all() and labels["value"].is_monotonic_increasing
     assert set(read_json(ATLASES / name / "labels.json")) == set(labels)
@@ -72,48 +76,36 @@ def test_names_of_published_atlases():
 
 def test_spheres_are_drawn_around_their_centres():
     atlas = load_atlas("dosenbach160")
-    assert (np.bincount(atlas.data.ravel())[1:] >= 30).all()
-    voxels = np.argwhere(atlas.data > 0)
+    voxels = np.indices(atlas.data.shape).reshape(3, -1).T
     places = nib.affines.apply_affine(atlas.image.affine, voxels)
-    centres = atlas.labels[["x", "y", "z"]].to_numpy(float)
-    distances = np.linalg.norm(places[:, None] - centres, axis=2)
-    assert (distances.min(axis=1) <= 5).all()
-    everywhere = nib.affines.apply_affine(atlas.image.affine, np.argwhere(np.ones(atlas.data.shape, bool)))
-    within = np.linalg.norm(everywhere - centres[0], axis=1) <= 5  # the first sphere is whole: it overlaps no other
-    assert (atlas.data == atlas.values[0]).sum() == within.sum()
-    np.testing.assert_array_equal(atlas.data[tuple(voxels.T)], atlas.values[distances.argmin(axis=1)])
-    assert atlas.sha256 == load_atlas("dosenbach160").sha256
+    distance, nearest = cKDTree(atlas.labels[["x", "y", "z"]].to_numpy(float)).query(places)
+    np.testing.assert_array_equal(atlas.data.ravel(), np.where(distance <= 5, atlas.values[nearest], 0))
+    assert (np.bincount(atlas.data.ravel())[1:] >= 30).all() and atlas.sha256 == load_atlas("dosenbach160").sha256
 
 
 def test_a_folder_is_an_atlas(tmp_path):
     atlas = load_atlas(write_own(tmp_path / "own"))
-    assert atlas.name == "own"
+    assert atlas.name == "own" and atlas.data.dtype == np.int32 and (atlas.data == 300).sum() == 75
     assert atlas.values.tolist() == [5, 17, 300]  # by value, whatever the order of the table
     assert atlas.labels.name.tolist() == ["ROI 5", "ROI 17", "ROI 300"]
-    assert atlas.data.dtype == np.int32
-    assert (atlas.data == 300).sum() == 75
 
 
 def test_order_of_search(tmp_path, monkeypatch):
     own = write_own(tmp_path / "own", templateflow="tpl/labels.nii.gz")
-    published = nib.load(tmp_path / "own/labels.nii.gz")
     places = ["first/labels.nii.gz", "env/labels.nii", "home/tpl/labels.nii.gz", "own/labels.nii.gz"]
+    data = np.asarray(nib.load(tmp_path / places[-1]).dataobj)
     for place in places:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        published.header["descrip"] = place.encode()
-        nib.save(nib.Nifti1Image(np.asarray(published.dataobj), GRID, published.header), tmp_path / place)
-    first, env, home, beside = (sha256(tmp_path / place) for place in places)
+        image = nib.Nifti1Image(data, GRID)
+        image.header["descrip"] = place.encode()
+        nib.save(image, tmp_path / place)
     monkeypatch.setenv("BOLT_ATLAS_DIR", str(tmp_path / "env"))
-    assert load_atlas(own, atlas_dir=tmp_path / "first").sha256 == first
-    assert load_atlas(own).sha256 == env
-    monkeypatch.delenv("BOLT_ATLAS_DIR")
-    assert load_atlas(own).sha256 == home
-    (tmp_path / "home/tpl/labels.nii.gz").write_bytes(b"")  # TemplateFlow's placeholder
-    assert load_atlas(own).sha256 == beside
-    (tmp_path / "own/labels.nii.gz").unlink()
-    with pytest.raises(DataError) as caught:
+    assert load_atlas(own, atlas_dir=tmp_path / "first").sha256 == sha256(tmp_path / places[0])
+    for place in places[1:]:
+        assert load_atlas(own).sha256 == sha256(tmp_path / place)
+        (tmp_path / place).write_bytes(b"")  # as TemplateFlow's placeholders
+    with pytest.raises(DataError, match="BOLT_ATLAS_DIR.*TemplateFlow home"):
         load_atlas(own)
-    assert "BOLT_ATLAS_DIR" in caught.value.hint and "TemplateFlow home" in caught.value.hint
 
 
 def test_wrong_checksum(tmp_path):
@@ -196,15 +188,16 @@ def test_spheres_have_their_centres(tmp_path, x):
 
 def test_a_label_image_alone_is_an_atlas_with_rois_named_by_value(tmp_path):
     write_own(tmp_path / "own")
-    shutil.copy(tmp_path / "own/labels.nii.gz", tmp_path / "my_labels-x.nii.gz")
-    atlas = load_atlas(str(tmp_path / "my_labels-x.nii.gz"))
-    assert (atlas.name, atlas.spaces) == ("mylabelsx", [])
-    assert atlas.labels.name.tolist() == ["5", "17", "300"]
-    assert atlas.values.tolist() == [5, 17, 300]
-    assert atlas.sha256 == sha256(tmp_path / "own/labels.nii.gz")
-    for name in ("tpl-MNI152NLin6Asym_atlas-x_dseg.nii.gz", "sub-01_space-MNI152NLin6Asym_dseg.nii.gz"):
+    for name, spaces in {
+        "my_labels-x.nii.gz": [],
+        "tpl-MNI152NLin6Asym_atlas-x_dseg.nii.gz": ["MNI152NLin6Asym"],
+        "sub-01_space-MNI152NLin6Asym_dseg.nii.gz": ["MNI152NLin6Asym"],
+    }.items():
         shutil.copy(tmp_path / "own/labels.nii.gz", tmp_path / name)
-        assert load_atlas(str(tmp_path / name)).spaces == ["MNI152NLin6Asym"]
+        atlas = load_atlas(str(tmp_path / name))
+        assert atlas.spaces == spaces and atlas.sha256 == sha256(tmp_path / name)
+        assert atlas.values.tolist() == [5, 17, 300] and atlas.labels.name.tolist() == ["5", "17", "300"]
+    assert load_atlas(str(tmp_path / "my_labels-x.nii.gz")).name == "mylabelsx"
 
 
 def test_unknown_atlas_and_bad_keys(tmp_path):

@@ -124,15 +124,6 @@ def test_maps_with_a_table(tmp_path):
     assert atlas.labels.network.tolist() == [None, "ContA"] and atlas.labels.hemisphere.tolist() == [None, "R"]
 
 
-@pytest.mark.parametrize("n", [64, 128, 256, 512, 1024])
-def test_difumo_is_a_family(n):
-    about = describe_atlas(f"difumo{n}")
-    assert about.kind == "maps" and about.spaces == [SIX, NINE] and about.labels_url.endswith(about.labels)
-    for space, image in about.by_space.items():
-        assert image.templateflow.startswith(f"tpl-{space}/") and f"desc-{n}dimensions_probseg" in image.url
-        assert len(image.templateflow_md5) == 1
-
-
 @pytest.mark.parametrize(
     ("image", "table", "error", "message"),
     [

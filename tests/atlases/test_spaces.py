@@ -16,7 +16,7 @@ from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, sha256, write_yaml
 from bolt.preprocess import images
 from bolt.preprocess.registration import dice
-from tests.atlases.test_atlases import GRID, write_own
+from tests.atlases.test_atlases import write_own
 from tests.shared import shared_data
 
 SIX, NINE = "MNI152NLin6Asym", "MNI152NLin2009cAsym"
@@ -94,21 +94,20 @@ def test_a_known_shift_moves_labels_where_the_transform_says(tmp_path):
 def test_names_of_older_itk_and_other_transforms(tmp_path):
     import h5py
 
-    path = write_transform(tmp_path / "new.h5")
-    with h5py.File(path) as new, h5py.File(tmp_path / "old.h5", "w") as old:
-        for number, part in new["TransformGroup"].items():
-            for name, item in part.items():
-                misspelt = name.replace("TransformP", "TranformP").replace("TransformF", "TranformF")
-                old[f"TransformGroup/{number}/{misspelt}"] = item[()]
-    assert len(read_composite(tmp_path / "old.h5")) == 2
-    with h5py.File(tmp_path / "old.h5", "a") as old:
-        del old["TransformGroup/1/TransformType"]
-        old["TransformGroup/1/TransformType"] = [b"BSplineTransform_double_3_3"]
+    path = write_transform(tmp_path / "xfm.h5")
+    with h5py.File(path, "a") as file:
+        for part in file["TransformGroup"].values():
+            for name in [name for name in part if name.endswith("Parameters")]:
+                part.move(name, name.replace("Transform", "Tranform"))
+    assert len(read_composite(path)) == 2
+    with h5py.File(path, "a") as file:
+        del file["TransformGroup/1/TransformType"]
+        file["TransformGroup/1/TransformType"] = [b"BSplineTransform_double_3_3"]
     with pytest.raises(DataError, match="of type BSplineTransform cannot be applied"):
-        read_composite(tmp_path / "old.h5")
-    (tmp_path / "page.h5").write_text("<html>")
+        read_composite(path)
+    path.write_text("<html>")
     with pytest.raises(DataError, match="not readable as an ITK transform"):
-        read_composite(tmp_path / "page.h5")
+        read_composite(path)
 
 
 def test_the_template_brains_overlap_by_the_published_transform():
@@ -125,19 +124,12 @@ def test_the_template_brains_overlap_by_the_published_transform():
 # ---- which image -------------------------------------------------------------------------------
 
 
-def two_spaces(folder):
-    """An atlas whose second image has the same labels elsewhere."""
-    own = write_own(folder)
-    image = nib.load(folder / "labels.nii.gz")
-    other = nib.Nifti1Image(np.asarray(image.dataobj)[:, ::-1], GRID)
-    nib.save(other, folder / "other.nii.gz")
-    files = {SIX: {"file": "labels.nii.gz"}, NINE: {"file": "other.nii.gz"}}
-    write_yaml({"name": "own", "images": files}, folder / "atlas.yaml")
-    return own
-
-
 def test_the_image_is_that_of_the_space(tmp_path):
-    own = two_spaces(tmp_path / "own")
+    own = write_own(tmp_path / "own", values=(5, 17, 300))
+    write_own(tmp_path / "other", values=(17, 5, 300))  # the same labels elsewhere
+    (tmp_path / "other/labels.nii.gz").rename(tmp_path / "own/other.nii.gz")
+    files = {SIX: {"file": "labels.nii.gz"}, NINE: {"file": "other.nii.gz"}}
+    write_yaml({"name": "own", "images": files}, tmp_path / "own/atlas.yaml")
     for space, file in ((SIX, "labels"), (NINE, "other"), (None, "labels")):
         atlas = load_atlas(own, space=space)
         assert atlas.sha256 == sha256(tmp_path / f"own/{file}.nii.gz")

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 import shutil
 import zipfile
 
@@ -151,24 +152,19 @@ def test_another_table_of_labels_is_refused(family, monkeypatch, tmp_path, text)
 
 
 def test_all_sizes_of_schaefer_are_known():
-    assert "schaefer" not in known_atlases()
     for n in range(100, 1001, 100):
         for suffix, networks in (("", "7"), ("_17", "17")):
             about = describe_atlas(f"schaefer{n}{suffix}")
-            assert about.name == f"schaefer{n}{suffix}" and about.name in known_atlases()
             image = about.by_space["MNI152NLin6Asym"]
             assert image.file == f"Schaefer2018_{n}Parcels_{networks}Networks_order_FSLMNI152_2mm.nii.gz"
-            assert "/v0.14.3-Update_Yeo2011_Schaefer2018_labelname/" in image.url and image.url.endswith(
-                f"MNI/{image.file}"
-            )
-            assert "{" not in "".join(map(repr, (*about.by_space.values(), about.description)))
-            if n in (700, 900) or (suffix and n >= 500):  # not in TemplateFlow, or of another order
-                assert about.spaces == ["MNI152NLin6Asym"] and image.templateflow is None and not image.templateflow_md5
-            else:
-                assert about.spaces == ["MNI152NLin6Asym", "MNI152NLin2009cAsym"]
-                for image in about.by_space.values():
-                    assert f"_desc-{n}Parcels{networks}Networks_dseg.nii.gz" in image.templateflow
-                    assert len(image.templateflow_md5) == 1
+            place = f"/v0.14.3-Update_Yeo2011_Schaefer2018_labelname/.*MNI/{image.file}$"
+            assert about.name in known_atlases() and re.search(place, image.url)
+            in_templateflow = not (n in (700, 900) or (suffix and n >= 500))  # or it is there in another order
+            assert about.spaces == ["MNI152NLin6Asym", "MNI152NLin2009cAsym"][: 1 + in_templateflow]
+            for copy in about.by_space.values():
+                assert (copy.templateflow is not None) == in_templateflow == len(copy.templateflow_md5)
+                assert not in_templateflow or f"_desc-{n}Parcels{networks}Networks_dseg" in copy.templateflow
+    assert "schaefer" not in known_atlases()
     with pytest.raises(ConfigError, match="'schaefer' is a family of atlases.*schaefer100, schaefer200"):
         describe_atlas("schaefer")
     with pytest.raises(ConfigError, match="unknown atlas 'schaefer450'.*did you mean"):

@@ -40,13 +40,13 @@ ALL = {
 def test_names_of_every_kind_are_found_beside_the_configuration_and_above_it(study, place):
     raw, notes = with_own_files(ALL, [study / place])
     assert raw == {
-        "dataset": str(study / "datasets/mine.yaml"),
-        "models": [str(study / "models/mine.yaml"), "svm"],
-        "experiments": [str(study / "experiments/mine.yaml")],
-        "atlases": [str(study / "atlases/mine"), "dosenbach160"],
-        "denoise": str(study / "denoise/mine.yaml"),
-        "preprocess": {"registration": [str(study / "registration/mine.yaml"), "fast"], "resolution": 3.0},
-        "search": {"space": str(study / "search/mine.yaml"), "models": [str(study / "models/mine.yaml")]},
+        "dataset": f"{study}/datasets/mine.yaml",
+        "models": [f"{study}/models/mine.yaml", "svm"],
+        "experiments": [f"{study}/experiments/mine.yaml"],
+        "atlases": [f"{study}/atlases/mine", "dosenbach160"],
+        "denoise": f"{study}/denoise/mine.yaml",
+        "preprocess": {"registration": [f"{study}/registration/mine.yaml", "fast"], "resolution": 3.0},
+        "search": {"space": f"{study}/search/mine.yaml", "models": [f"{study}/models/mine.yaml"]},
     }
     assert notes == [] and ALL["dataset"] == "mine"
 
@@ -90,28 +90,21 @@ def test_mistakes_and_paths_are_left_to_parsing(study, raw):
     assert with_own_files(named, [study / "config.yaml"]) == (named, [])
 
 
-def test_the_workflow_uses_them_and_saves_their_paths(tmp_path, monkeypatch, capsys):
+def test_the_workflow_uses_them_and_saves_their_paths(study, tmp_path, capsys):
     """From another folder; what the jobs read names the files by their paths."""
     series_dataset(tmp_path)
-    study, run = tmp_path / "study", tmp_path / "run"
     dataset = read_yaml(tmp_path / "mine.yaml") | {"path": str(tmp_path / "series/scans.tsv")}
     write_yaml(dataset, study / "datasets/mine.yaml")
     shutil.copytree(ROOT / "atlases/dosenbach160", study / "atlases/own160")
     write_yaml(read_yaml(study / "atlases/own160/atlas.yaml") | {"name": "own160"}, study / "atlases/own160/atlas.yaml")
-    (study / "models").mkdir()
     shutil.copy(tmp_path / "tiny.yaml", study / "models/svm.yaml")
     keys = {"dataset": "mine", "models": ["svm"], "atlases": ["own160"], "folds": {"outer": 3}}
-    run.mkdir()
-    monkeypatch.chdir(run)
-    started = start(keys, [study / "config.yaml"])
-    said = capsys.readouterr().err.splitlines()
-    assert [line for line in said if "own" in line] == [
+    saved = read_yaml(start(keys, [study / "config.yaml"]).save_config())
+    assert [line for line in capsys.readouterr().err.splitlines() if "own" in line] == [
         f"Note: 'models: svm' is your own {study}/models/svm.yaml, not the file of this name that comes with BolT."
     ]
-    saved = read_yaml(started.save_config())
-    config = parse(Config, saved, "saved")
     assert configuration.load_dataset(saved["dataset"]).path == tmp_path / "series/scans.tsv"
-    assert describe_atlas(config.atlas_places["own160"]).name == "own160"
-    assert configuration.load_model(config.models[0]).model == "bolt"
+    assert describe_atlas(parse(Config, saved, "saved").atlas_places["own160"]).name == "own160"
+    assert configuration.load_model(saved["models"][0]).model == "bolt"
     start(keys, [study / "config.yaml"], checked=True)  # a job of the run repeats nothing
     assert capsys.readouterr().err == ""

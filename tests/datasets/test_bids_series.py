@@ -1,24 +1,17 @@
 """ROI series in a folder of BIDS derivatives, in the layouts of XCP-D's releases."""
 
-import argparse
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
-from bolt.atlases.labels import load_labels
-from bolt.cli import main as cli
-from bolt.cli.main import main
+from bolt.atlases.labels import describe_names, load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets import index
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_table
 from bolt.io.series_files import read_series
-from bolt.series.cache import SeriesCache
-from bolt.series.gather import build_cache
 from bolt.workflow.checks import check_names
 from bolt.workflow.run import Run
 from bolt.workflow.watched import files_of
@@ -29,7 +22,7 @@ from tests.snake import write_yaml
 def written(release, folder):
     """Derivatives and the atlas that they describe; return the folder of the derivatives."""
     derivatives = release.write(folder / "xcp_d")
-    assert main(["describe-atlas", str(derivatives / release.atlas), "--out", str(folder / "4S5Parcels")]) == 0
+    describe_names(derivatives / release.atlas, folder / "4S5Parcels")
     return derivatives
 
 
@@ -46,20 +39,13 @@ def about(folder, **keys):
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_release_is_read_as_it_is_written(release, tmp_path):
     written(RELEASES[release], tmp_path)
-    config = configured(tmp_path)
-    scans = index(config, about(tmp_path))
+    scans = index(configured(tmp_path), about(tmp_path))
     assert scans.exclude_reason.isna().all() and scans.scan_id.tolist() == SOURCES
     assert set(scans.kind) == {"series"} and set(scans.tr) == {2.2} and set(scans.n_volumes) == {T}
     assert scans.mean_fd.round(6).tolist() == [0.3] * 4 and scans.label.tolist() == ["a", "b"] * 2
     assert all(path.endswith(f"{RELEASES[release].series}.tsv") for path in scans.bold)
-    rois = load_labels(config.atlases[0])
+    rois = load_labels(str(tmp_path / "4S5Parcels"))
     assert rois.name.tolist() == NAMES and rois.hemisphere.tolist() == list("LLRRL")
-    excluded = build_cache(scans, "4S5Parcels", rois, lambda scan: scan.bold, tmp_path / "cache")
-    assert excluded.empty
-    cache = SeriesCache(tmp_path / "cache")
-    assert (cache.series(0)[:, 4] == 0).all() and cache.series(1).std(axis=0).round(3).tolist() == [1] * 5
-    warned = read_table(tmp_path / "cache/warnings.tsv")
-    assert warned.scan_id.tolist() == [SOURCES[0]] and "1 of 5 ROIs not covered: LH-Pu" in warned.warning[0]
 
 
 @pytest.fixture
@@ -67,13 +53,11 @@ def newest(tmp_path):
     return written(RELEASES["0.14"], tmp_path)
 
 
-def test_columns_in_another_order_are_sorted_by_their_names_and_other_names_refused(newest, tmp_path):
+def test_columns_in_another_order_are_no_fault_and_other_names_are(newest, tmp_path):
     file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
-    expected, table = read_series(file), read_table(file)
+    table = read_table(file)
     table[NAMES[::-1]].to_csv(file, sep="\t", index=False)
     assert index(configured(tmp_path), about(tmp_path)).exclude_reason.isna().all()
-    np.testing.assert_array_equal(read_series(file, names=NAMES), expected)
-    np.testing.assert_array_equal(read_series(file), expected[:, ::-1])
     table.rename(columns={"RH_Vis_1": "RH_Vis_2"}).to_csv(file, sep="\t", index=False)
     reasons = index(configured(tmp_path), about(tmp_path)).set_index("scan_id").exclude_reason.dropna()
     assert reasons.index.tolist() == ["sub-02_task-rest"]
@@ -86,7 +70,7 @@ def test_an_atlas_is_chosen_by_name_or_entity(newest, tmp_path):
     assert all("4S5Parcels" in path for path in index(configured(tmp_path), about(tmp_path)).bold)
     chosen = index(configured(tmp_path), about(tmp_path, entities={"atlas": "Tian"}))
     assert all("Tian" in path for path in chosen.bold)
-    main(["describe-atlas", str(newest / RELEASES["0.14"].atlas), "--out", str(tmp_path / "mine")])
+    describe_names(newest / RELEASES["0.14"].atlas, tmp_path / "mine")
     with pytest.raises(DataError, match="series of 2 atlases .4S5Parcels, Tian., none called 'mine'"):
         index(configured(tmp_path, "mine"), about(tmp_path))
     with pytest.raises(DataError, match="no series with atlas-Glasser .found: 4S5Parcels, Tian"):
@@ -134,36 +118,22 @@ def test_joined_runs_are_not_used_beside_the_single_ones(newest, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sidecar", "tr", "expected"),
-    [
-        ({"RepetitionTime": 0.8}, None, 0.8),
-        ({"SamplingFrequency": 0.5}, None, 2.0),
-        (None, 1.4, 1.4),
-        ({"RepetitionTime": 800}, None, "looks like milliseconds"),
-    ],
+    ("sidecar", "tr"), [({"RepetitionTime": 0.8}, 0.8), ({"SamplingFrequency": 0.5}, 2.0), (None, 1.4)]
 )
-def test_the_repetition_time_is_that_of_a_sidecar_or_of_the_dataset(newest, tmp_path, sidecar, tr, expected):
+def test_the_repetition_time_is_that_of_a_sidecar_or_of_the_dataset(newest, tmp_path, sidecar, tr):
     for path in newest.rglob("*denoised_bold.json"):
         path.unlink()
-    for path in sorted(newest.rglob("*stat-mean_timeseries.tsv")):
-        if sidecar is not None:
-            path.with_suffix(".json").write_text(json.dumps(sidecar))
-    if isinstance(expected, str):
-        with pytest.raises(DataError, match=expected):
-            index(configured(tmp_path), about(tmp_path, tr=tr))
-    else:
-        assert set(index(configured(tmp_path), about(tmp_path, tr=tr)).tr) == {expected}
+    for path in newest.rglob("*stat-mean_timeseries.tsv") if sidecar else ():
+        path.with_suffix(".json").write_text(json.dumps(sidecar))
+    assert set(index(configured(tmp_path), about(tmp_path, tr=1.4)).tr) == {tr}
 
 
 def test_people_without_series_and_without_a_table(newest, tmp_path):
     dataset = about(tmp_path).model_copy(update={"subjects_table": participants(tmp_path, 5)})
     scans = index(configured(tmp_path), dataset).set_index("scan_id")
     assert scans.exclude_reason.dropna().to_dict() == {"sub-05": "the subject has no series of atlas '4S5Parcels'"}
-    without = about(tmp_path, subjects_table=None)
     with pytest.raises(ConfigError, match="no table of subjects: .*participants.tsv. Set 'subjects_table'"):
-        check_names(configured(tmp_path), without)
-    with pytest.raises(DataError, match="participants.tsv of the raw data"):
-        index(configured(tmp_path), without)
+        check_names(configured(tmp_path), about(tmp_path, subjects_table=None))
     unlabelled = index(configured(tmp_path), about(tmp_path, subjects_table=None, label=None, classes=None))
     assert unlabelled.exclude_reason.isna().all() and len(unlabelled) == 4
     for path in newest.rglob("*timeseries.tsv"):
@@ -172,17 +142,12 @@ def test_people_without_series_and_without_a_table(newest, tmp_path):
         index(configured(tmp_path), about(tmp_path))
 
 
-def test_series_without_labels_are_indexed_by_the_stage(newest, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": "xcp_d", "label": None})
-    keys = {"dataset": str(tmp_path / "mine.yaml"), "atlases": [str(tmp_path / "4S5Parcels")]}
-    config = write_yaml(tmp_path / "config.yaml", keys)
-    cli.run(argparse.Namespace(stage="index", config=config))
-    run = Run(yaml.safe_load(config.read_text()))
+def test_a_table_of_people_that_is_not_needed_runs_the_index_again_once_it_is_there(newest, tmp_path):
+    write_yaml(tmp_path / "mine.yaml", {"source": "bids_series", "path": str(newest), "label": None})
+    run = Run({"dataset": str(tmp_path / "mine.yaml"), "atlases": [str(tmp_path / "4S5Parcels")]})
     assert run.tables_of_index == []
-    participants(newest)
-    assert run.tables_of_index == [run.subjects_table] == [Path("xcp_d/participants.tsv")]
-    assert read_table(tmp_path / "results/mine/scans.tsv").scan_id.tolist() == SOURCES
+    table = participants(newest)
+    assert run.tables_of_index == [run.subjects_table] == [table]
 
 
 def test_changed_files_are_indexed_anew(newest, tmp_path):
@@ -201,14 +166,16 @@ def test_changed_files_are_indexed_anew(newest, tmp_path):
         ("a.tsv", "1.5\t2\n3\t4\n", "its columns have no names"),
     ],
 )
-def test_what_names_no_rois_describes_no_atlas(tmp_path, capsys, name, text, message):
+def test_what_names_no_rois_describes_no_atlas(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    assert main(["describe-atlas", str(tmp_path / name), "--out", str(tmp_path / "new")]) == 2
-    assert message in capsys.readouterr().err and not (tmp_path / "new").exists()
+    with pytest.raises(DataError, match=message):
+        describe_names(tmp_path / name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
-def test_a_header_describes_an_atlas_too(newest, tmp_path):
+def test_a_header_describes_an_atlas_too_but_none_that_is_there(newest, tmp_path):
     file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
-    assert main(["describe-atlas", str(file), "--out", str(tmp_path / "by_header")]) == 0
+    assert describe_names(file, tmp_path / "by_header") == len(NAMES)
     assert load_labels(str(tmp_path / "by_header")).name.tolist() == NAMES
-    assert main(["describe-atlas", str(file), "--out", str(tmp_path / "by_header")]) == 2
+    with pytest.raises(DataError, match="described already"):
+        describe_names(file, tmp_path / "by_header")

@@ -9,25 +9,29 @@ import pytest
 
 from bolt.config import Config, Dataset, load_config, load_dataset
 from bolt.datasets import index
+from bolt.datasets.bids import find_events
 from bolt.datasets.spaces import use_space_of_images
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_table, sha256, write_yaml
+from bolt.io.files import sha256, write_yaml
 from bolt.workflow.checks import check_names
-from bolt.workflow.job import PREPARES
 from bolt.workflow.start import start
-from tests.fake_bids import AFFINE, save_bold, write_subject
+from tests.fake_bids import save_bold, write_bids
 from tests.fake_fmriprep import describe
-from tests.stages import stage
+
+CONFIG = Config(dataset="prep")
+SIX, NINE = "MNI152NLin6Asym", "MNI152NLin2009cAsym"
+SCANS = [f"sub-{i}_task-rest" for i in range(4)]
 
 
 @pytest.fixture
-def derivatives(tmp_path):
+def derivatives(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("derivatives")
     for i in range(4):
-        add_scan(tmp_path, f"sub-{i}")
+        add_scan(folder, f"sub-{i}")
     rows = [f"sub-{i}\t{label}\n" for i, label in enumerate("abab")]
-    (tmp_path / "participants.tsv").write_text("".join(["participant_id\tgroup\n", *rows]))
-    describe(tmp_path)
-    return tmp_path
+    (folder / "participants.tsv").write_text("".join(["participant_id\tgroup\n", *rows]))
+    describe(folder)
+    return folder
 
 
 def add_scan(derivatives, subject, *names):
@@ -45,7 +49,16 @@ def dataset(path, **keys):
     return Dataset(name="prep", source="fmriprep", path=path, label="group", classes=["a", "b"], **keys)
 
 
-NINE = "MNI152NLin2009cAsym"
+@pytest.fixture
+def no_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "empty-home"))
+
+
+def written(derivatives, atlas):
+    """Write the dataset's file into the working folder; returns the keys of a run."""
+    keys = {"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}
+    write_yaml(keys, "prep.yaml")
+    return {"dataset": "prep.yaml", "atlases": [atlas], "experiments": [], "folds": {"outer": 2}}
 
 
 def in_spaces(derivatives, *spaces):
@@ -60,7 +73,7 @@ def in_spaces(derivatives, *spaces):
 @pytest.mark.parametrize(
     ("written", "atlases", "space"),
     [
-        (["MNI152NLin6Asym", NINE], ["schaefer400", "aal116"], "MNI152NLin6Asym"),  # the configured one is there
+        ([SIX, NINE], ["schaefer400", "aal116"], SIX),  # the configured one is there
         ([NINE], ["schaefer400", "dosenbach160"], NINE),  # fMRIPrep's default
         ([NINE, "T1w", "MNIInfant"], ["aal116"], NINE),  # no image in it, but carried over
         (["MNI152NLin2009aSym", NINE], ["schaefer400"], NINE),
@@ -68,33 +81,27 @@ def in_spaces(derivatives, *spaces):
         (["T1w", "MNIInfant"], ["schaefer400"], None),
     ],
 )
-def test_the_space_is_that_of_the_images_if_only_one_serves(derivatives, monkeypatch, written, atlases, space):
-    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
+def test_the_space_is_that_of_the_images_if_only_one_serves(derivatives, no_home, written, atlases, space):
     in_spaces(derivatives, *written)
     config, note = use_space_of_images(Config(dataset="prep", atlases=atlases), dataset(derivatives))
+    assert config.preprocess.space == (space or SIX)
+    assert (f"{NINE} is used" in note) if space == NINE else not note
     if space is None:
-        assert config.preprocess.space == "MNI152NLin6Asym" and not note
-        with pytest.raises(DataError, match=f"found spaces: {', '.join(sorted(written))}") as caught:
+        hint = f"found spaces: {', '.join(sorted(written))}.*--output-spaces {SIX}"
+        with pytest.raises(DataError, match=hint):
             index(config, dataset(derivatives))
-        assert "--output-spaces MNI152NLin6Asym" in caught.value.hint
-        return
-    assert config.preprocess.space == space
-    assert bool(note) == (space == NINE) and (not note or f"{NINE} is used" in note)
-    check_names(config, dataset(derivatives))
-    scans = index(config, dataset(derivatives))
-    assert set(scans.space) == {space} and len(scans) == 4
-
-
-def test_the_message_names_atlases_for_the_spaces_found(derivatives, monkeypatch):
-    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
-    in_spaces(derivatives, "MNI152NLin2009aSym", "MNIPediatricAsym")
-    with pytest.raises(DataError) as caught:
-        index(Config(dataset="prep"), dataset(derivatives))
-    assert "to MNI152NLin2009aSym with dosenbach160. Or run fMRIPrep" in caught.value.hint
-    with pytest.raises(ConfigError) as caught:
-        config = Config(dataset="prep", atlases=["aal116"], preprocess={"space": "MNI152NLin2009aSym"})
+    else:
         check_names(config, dataset(derivatives))
-    assert "dosenbach160" in caught.value.hint and "--output-spaces MNI152NLin6Asym" in caught.value.hint
+        assert index(config, dataset(derivatives)).space.tolist() == [space] * 4
+
+
+def test_the_message_names_atlases_for_the_spaces_found(derivatives, no_home):
+    in_spaces(derivatives, "MNI152NLin2009aSym", "MNIPediatricAsym")
+    with pytest.raises(DataError, match="to MNI152NLin2009aSym with dosenbach160. Or run fMRIPrep"):
+        index(CONFIG, dataset(derivatives))
+    config = Config(dataset="prep", atlases=["aal116"], preprocess={"space": "MNI152NLin2009aSym"})
+    with pytest.raises(ConfigError, match=f"dosenbach160.*--output-spaces {SIX}"):
+        check_names(config, dataset(derivatives))
 
 
 def test_each_cohort_of_a_template_is_a_space(derivatives):
@@ -117,40 +124,38 @@ def test_ica_aroma_uses_the_images_cleaned_by_fmriprep(derivatives):
     with pytest.raises(DataError, match=r"no desc-smoothAROMAnonaggr_bold images.*found spaces: none"):
         index(config, dataset(derivatives))
     for path in sorted(derivatives.rglob("*desc-preproc_bold.nii.gz")):
-        save_bold(path.with_name(path.name.replace("preproc", "smoothAROMAnonaggr")), np.ones((4, 4, 4, 25), np.int16))
+        shutil.copy(path, path.with_name(path.name.replace("preproc", "smoothAROMAnonaggr")))
     scans = index(config, dataset(derivatives))
-    assert scans.bold.str.endswith("desc-smoothAROMAnonaggr_bold.nii.gz").all() and scans["mask"].notna().all()
-    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
-    assert set(scans.kind) == {"preprocessed"} and set(scans.n_volumes) == {25}
-    assert index(Config(dataset="prep"), dataset(derivatives)).bold.str.endswith("desc-preproc_bold.nii.gz").all()
+    assert scans.bold.str.endswith("desc-smoothAROMAnonaggr_bold.nii.gz").all() and set(scans.n_volumes) == {25}
+    assert scans.scan_id.tolist() == SCANS and scans[["mask", "confounds"]].notna().all(axis=None)
+    assert index(CONFIG, dataset(derivatives)).bold.str.endswith("desc-preproc_bold.nii.gz").all()
 
 
 def test_old_names_of_confounds_and_masks_that_are_not_compressed_are_found_too(derivatives, caplog):
     path = derivatives / "sub-0/func/sub-0_task-rest_desc-confounds_timeseries.tsv"
     path.rename(path.with_name("sub-0_task-rest_desc-confounds_regressors.tsv"))
-    names = [name.rsplit("_", 1)[1] for name in index(Config(dataset="prep"), dataset(derivatives)).confounds]
+    names = [name.rsplit("_", 1)[1] for name in index(CONFIG, dataset(derivatives)).confounds]
     assert names == ["regressors.tsv"] + ["timeseries.tsv"] * 3
     first, second, *_ = sorted(derivatives.rglob("*_mask.nii.gz"))
     first.rename(first.with_suffix(""))
     second.unlink()
-    masks = index(Config(dataset="prep"), dataset(derivatives))["mask"]
+    masks = index(CONFIG, dataset(derivatives))["mask"]
     assert masks[0] == str(first.with_suffix("")) and masks.isna().tolist() == [False, True, False, False]
     assert "1 of 4 scans have no brain mask, such as sub-1_task-rest" in caplog.text
 
 
-def test_options_that_need_fmriprep_are_refused_for_raw_images(derivatives):
-    keys = {"dataset": "prep", "atlases": ["dosenbach160"]}
-    raw = dataset(derivatives).model_copy(update={"source": "bids"})
+def test_options_that_need_fmriprep_are_refused_for_raw_images_and_native_output_for_preprocessed_ones(derivatives):
+    keys, prep = {"dataset": "prep", "atlases": ["dosenbach160"]}, dataset(derivatives)
+    raw = prep.model_copy(update={"source": "bids"})
     for strategy in ("simple", "scrubbing", "compcor", "24p_acompcor", "36p"):
         check_names(Config(**keys, denoise=strategy), raw)
-    cleaned = Config(**keys, denoise="ica_aroma")
-    check_names(cleaned, dataset(derivatives))
-    with pytest.raises(ConfigError, match="'ica_aroma' needs images that fMRIPrep has cleaned"):
-        check_names(cleaned, raw)
-    native = Config(**keys, preprocess={"output": "native"})
-    check_names(native, raw)
-    with pytest.raises(ConfigError, match="preprocessed already"):
-        check_names(native, dataset(derivatives))
+    for config, fits, other, words in (
+        (Config(**keys, denoise="ica_aroma"), prep, raw, "'ica_aroma' needs images that fMRIPrep has cleaned"),
+        (Config(**keys, preprocess={"output": "native"}), raw, prep, "preprocessed already"),
+    ):
+        check_names(config, fits)
+        with pytest.raises(ConfigError, match=words):
+            check_names(config, other)
 
 
 def at_resolutions(derivatives, voxels):
@@ -179,20 +184,20 @@ def test_one_of_several_resolutions_is_chosen_by_rule_or_by_name(derivatives, ca
     at_resolutions(derivatives, voxels)
     for resolution, expected in [(None, chosen), *((name or "none", name) for name in voxels if name != chosen)]:
         caplog.clear()
-        scans = index(Config(dataset="prep"), dataset(derivatives, resolution=resolution))
+        scans = index(CONFIG, dataset(derivatives, resolution=resolution))
         stem = f"MNI152NLin6Asym_res-{expected}_desc" if expected else "MNI152NLin6Asym_desc"
         assert scans.bold.str.contains(stem).all() and scans["mask"].str.contains(stem).all()
-        assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.confounds.notna().all()
+        assert scans.scan_id.tolist() == SCANS and scans.confounds.notna().all()
         assert (f"'{expected or 'none'}' is read" in caplog.text) == (resolution is None)
     with pytest.raises(DataError, match="no images at resolution '9'; res- is"):
-        index(Config(dataset="prep"), dataset(derivatives, resolution="9"))
+        index(CONFIG, dataset(derivatives, resolution="9"))
 
 
 def test_scans_without_an_image_or_the_chosen_resolution_are_excluded_by_name(derivatives):
     shutil.rmtree(derivatives / "sub-2")
     at_resolutions(derivatives, {"native": 3.0, "2": 2.0})
     (derivatives / "sub-3/func/sub-3_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz").unlink()
-    reasons = index(Config(dataset="prep"), dataset(derivatives, resolution="2")).set_index("scan_id").exclude_reason
+    reasons = index(CONFIG, dataset(derivatives, resolution="2")).set_index("scan_id").exclude_reason
     assert sorted(reasons.dropna().index) == ["sub-2", "sub-3_task-rest"]
     assert reasons["sub-2"] == "the subject has no desc-preproc_bold image in space MNI152NLin6Asym"
     assert "no image at resolution '2'" in reasons["sub-3_task-rest"]
@@ -201,7 +206,7 @@ def test_scans_without_an_image_or_the_chosen_resolution_are_excluded_by_name(de
 def test_every_acquisition_is_a_scan_of_its_own(derivatives):
     names = ["_acq-a_dir-AP_run-1", "_acq-a_dir-PA_run-1", "_acq-b_dir-AP_run-1", "_acq-a_dir-AP_run-02", "_rec-x"]
     add_scan(derivatives, "sub-0", *names)
-    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id", drop=False)
+    scans = index(CONFIG, dataset(derivatives)).set_index("scan_id", drop=False)
     assert {f"sub-0_task-rest{name}" for name in ["", *names]} == set(scans.index[scans.subject == "sub-0"])
     assert scans.exclude_reason.isna().all()
     for scan in scans.itertuples():
@@ -213,44 +218,50 @@ def test_every_acquisition_is_a_scan_of_its_own(derivatives):
 def test_single_echoes_are_not_scans(derivatives, caplog):
     """The combined image is read; a scan that has none is excluded by name."""
     add_scan(derivatives, "sub-0", "_echo-1", "_echo-2")
-    scans = index(Config(dataset="prep"), dataset(derivatives))
-    assert scans.scan_id.tolist() == [f"sub-{i}_task-rest" for i in range(4)] and scans.exclude_reason.isna().all()
+    scans = index(CONFIG, dataset(derivatives))
+    assert scans.scan_id.tolist() == SCANS and scans.exclude_reason.isna().all()
     assert "2 images of single echoes are not used" in caplog.text
     (derivatives / "sub-0/func/sub-0_task-rest_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz").unlink()
-    scans = index(Config(dataset="prep"), dataset(derivatives)).set_index("scan_id")
+    scans = index(CONFIG, dataset(derivatives)).set_index("scan_id")
     assert len(scans) == 4 and "only images of single echoes" in scans.exclude_reason["sub-0_task-rest"]
 
 
-def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_factory):
-    """A scan's own table has precedence over one that it inherits, of raw scans as well."""
-    raw = tmp_path_factory.mktemp("raw")
-    (derivatives / "participants.tsv").rename(raw / "participants.tsv")
-    add_scan(derivatives, "sub-0", "_dir-AP_run-1")
+def test_the_table_of_events_is_a_scans_own_or_the_nearest_that_it_inherits(tmp_path):
+    """Entities that are numbers are compared as numbers."""
     for place in (
         "sub-1/func/sub-1_task-rest_events.tsv",
         "sub-0/sub-0_task-rest_dir-AP_events.tsv",
         "sub-0/func/sub-0_task-rest_dir-PA_events.tsv",
-        "sub-2/ses-1/func/sub-2_ses-1_task-rest_events.tsv",
+        "sub-2/ses-1/func/sub-2_ses-1_task-rest_run-01_events.tsv",
         "task-nback_events.tsv",
+        "task-rest_events.tsv",
     ):
-        (raw / place).parent.mkdir(parents=True, exist_ok=True)
-        (raw / place).write_text("onset\tduration\ttrial_type\n0\t1\tgo\n")
-    with_raw = dataset(derivatives, bids=raw)
-    scans = index(Config(dataset="prep"), with_raw).set_index("scan_id")
-    events = scans.events.dropna().to_dict()
-    assert events == {
-        "sub-0_task-rest_dir-AP_run-1": str(raw / "sub-0/sub-0_task-rest_dir-AP_events.tsv"),
-        "sub-1_task-rest": str(raw / "sub-1/func/sub-1_task-rest_events.tsv"),
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).touch()
+    found = {
+        "sub-1_task-rest": "sub-1/func/sub-1_task-rest_events.tsv",
+        "sub-0_task-rest_dir-AP_run-1": "sub-0/sub-0_task-rest_dir-AP_events.tsv",
+        "sub-2_ses-1_task-rest_run-1": "sub-2/ses-1/func/sub-2_ses-1_task-rest_run-01_events.tsv",
+        "sub-3_task-rest": "task-rest_events.tsv",
     }
-    assert scans.label.tolist() == ["a", "a", "b", "a", "b"]
-    (raw / "task-rest_events.tsv").write_text("onset\tduration\ttrial_type\n0\t1\tgo\n")
-    events = index(Config(dataset="prep"), with_raw).set_index("scan_id").events
-    assert events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
-    assert events["sub-1_task-rest"].endswith("sub-1_task-rest_events.tsv")
-    write_subject(raw, "sub-3")
-    (raw / "dataset_description.json").write_text('{"Name": "raw", "BIDSVersion": "1.10.0"}')
+    assert {scan: find_events(tmp_path, scan) for scan in found} == {s: str(tmp_path / p) for s, p in found.items()}
+    assert find_events(tmp_path, "sub-3_task-motor") is None
+
+
+def test_events_and_participants_come_from_the_raw_folder(derivatives, tmp_path_factory, caplog):
+    raw = write_bids(tmp_path_factory.mktemp("raw"), 1)
+    shutil.move(derivatives / "participants.tsv", raw / "participants.tsv")
+    table = raw / "sub-1/func/sub-1_task-rest_events.tsv"
+    table.parent.mkdir(parents=True)
+    table.write_text("onset\tduration\ttrial_type\n0\t1\tgo\n")
+    for file in sorted((derivatives / "sub-3/func").iterdir()):
+        file.rename(file.with_name(file.name.replace("rest", "motor")))
+    scans = index(CONFIG, dataset(derivatives, bids=raw))
+    assert scans.events.dropna().to_dict() == {1: str(table)} and scans.label.tolist() == ["a", "b"] * 2
+    assert "3 of 4 scans have no table of events" in caplog.text
+    table.rename(raw / "task-rest_events.tsv")
     scans = index(Config(dataset="raw"), Dataset(name="raw", source="bids", path=raw, label=None))
-    assert scans.set_index("scan_id").events["sub-3_task-rest"] == str(raw / "task-rest_events.tsv")
+    assert scans.events.dropna().tolist() == [str(raw / "task-rest_events.tsv")]
     with pytest.raises(ValueError, match="'bids' is for fMRIPrep output"):
         Dataset(name="x", source="bids", path=raw, bids=raw, label=None)
 
@@ -263,59 +274,22 @@ def test_tasks_are_timed_where_the_raw_folder_has_events(bids, tasks, expected):
     assert load_dataset("fmriprep").model_copy(update=keys).has_tasks is expected
 
 
-def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, tmp_path_factory, monkeypatch, capsys):
+def test_a_run_says_which_space_it_reads_and_keeps_it(derivatives, no_home, tmp_path, monkeypatch, capsys):
     """The note comes before any work; jobs read the space from the saved configuration."""
-    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(derivatives / "empty-home"))
     in_spaces(derivatives, NINE)
-    place = tmp_path_factory.mktemp("run")
-    keys = {"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}
-    write_yaml(keys, place / "prep.yaml")
-    raw = {"dataset": str(place / "prep.yaml"), "atlases": ["aal116"], "paths": {"results": str(place / "results")}}
-    run = start(raw | {"experiments": [], "folds": {"outer": 2}})
+    monkeypatch.chdir(tmp_path)
+    run = start(written(derivatives, "aal116"))
     said = capsys.readouterr().err
-    assert f"not in MNI152NLin6Asym ('preprocess: space') but in {NINE}: {NINE} is used" in said
-    assert f"atlas 'aal116' has no image in {NINE}: that in MNI152NLin6Asym is carried over" in said
+    assert f"not in {SIX} ('preprocess: space') but in {NINE}: {NINE} is used" in said
+    assert f"atlas 'aal116' has no image in {NINE}: that in {SIX} is carried over" in said
     assert "is missing. Fetch it (bolt run" in said
-    assert run.layout.variant.startswith(NINE)
-    assert load_config(run.save_config()).preprocess.space == NINE
+    assert run.layout.variant.startswith(NINE) and load_config(run.save_config()).preprocess.space == NINE
 
 
-@pytest.mark.parametrize("kind", ["dseg", "probseg", "without a table"])
-def test_series_of_a_bids_atlas_in_the_space_of_fmriprep(derivatives, tmp_path_factory, monkeypatch, kind):
-    """From fMRIPrep's default output to series, with the stages that the workflow runs."""
-    in_spaces(derivatives, NINE)
-    place = tmp_path_factory.mktemp("run")
-    monkeypatch.chdir(place)
-    monkeypatch.setenv(PREPARES, "1")  # four people are too few to learn from
-    rng = np.random.default_rng(0)
-    for path in derivatives.rglob("*_desc-preproc_bold.nii.gz"):
-        save_bold(path, rng.normal(1000, 20, (4, 4, 4, 25)).astype(np.float32))
-    for path in derivatives.rglob("*_desc-confounds_timeseries.tsv"):
-        path.write_text("trans_x\n" + "0\n" * 25)
-    values = rng.integers(1, 4, (4, 4, 4)).astype(np.int16)
-    image = values if kind != "probseg" else np.stack([values == k for k in (1, 2, 3)], axis=-1).astype(np.float32)
-    with_table = kind != "without a table"
-    atlas = place / (f"atlas-Mine_space-{NINE}_res-2_{kind}.nii.gz" if with_table else f"Mine_space-{NINE}.nii.gz")
-    name = "Mine" if with_table else f"Minespace{NINE}"
-    names = ["LH_A", "RH_B", "C"] if with_table else ["1", "2", "3"]
-    nib.save(nib.Nifti1Image(image, AFFINE), atlas)
-    rows = ["index\tlabel\tnetwork_label", "1\tLH_A\tVis", "2\tRH_B\tVis", "3\tC\tn/a"]
-    if with_table:
-        (place / f"atlas-Mine_{kind}.tsv").write_text("\n".join(rows) + "\n")
-    write_yaml({"source": "fmriprep", "path": str(derivatives), "label": "group", "classes": ["a", "b"]}, "prep.yaml")
-    raw = {"dataset": "prep.yaml", "atlases": [atlas.name], "experiments": [], "folds": {"outer": 2}}
-    run = start(raw)
-    config = run.save_config()
-    hashes = run.params("parcellate")["settings"](None)
-    assert sha256(atlas) in hashes  # a changed image runs the stage again
-    assert stage(config, "index") == 0
-    assert stage(config, "parcellate", scan="sub-1_task-rest") == 0
-    series = np.load(run.layout.series_file("sub-1_task-rest", name))
-    bold = nib.load(next(derivatives.rglob("sub-1*_desc-preproc_bold.nii.gz"))).get_fdata()
-    means = np.stack([bold[values == k].mean(axis=0) for k in (1, 2, 3)], axis=-1)
-    np.testing.assert_allclose(series, means, rtol=1e-4)
-    sidecar = read_json(run.layout.series_file("sub-1_task-rest", name).with_suffix(".json"))
-    assert (sidecar["Atlas"], sidecar["Space"], sidecar["AtlasSpaces"]) == (name, NINE, [NINE])
-    folder = run.layout.series("sub-1_task-rest")
-    covered = read_table(folder / f"sub-1_task-rest_atlas-{name}_coverage.tsv", text=("name",))
-    assert covered["name"].tolist() == names and covered["covered"].tolist() == [1, 1, 1]
+@pytest.mark.parametrize("name", [f"atlas-Mine_space-{SIX}_dseg.nii.gz", f"Mine_space-{SIX}.nii.gz"])
+def test_a_changed_image_of_an_own_atlas_runs_its_stage_again(derivatives, tmp_path, monkeypatch, name):
+    """With a table of BIDS, or alone."""
+    monkeypatch.chdir(tmp_path)
+    save_bold(tmp_path / name, np.ones((4, 4, 4), np.int16))
+    (tmp_path / "atlas-Mine_dseg.tsv").write_text("index\tlabel\n1\tA\n")
+    assert sha256(tmp_path / name) in start(written(derivatives, name)).params("parcellate")["settings"](None)

@@ -1,19 +1,14 @@
 """Ready ROI series as a source of scans."""
 
-import os
-
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.io import savemat
-from scipy.sparse import csc_matrix
 
 from bolt.config import Config, Dataset
 from bolt.datasets import index
 from bolt.io.errors import DataError
 
 CONFIG = Config(dataset="mine", atlases=["cc200"])
-HDF5 = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM" + bytes(512)
 
 
 @pytest.fixture
@@ -60,25 +55,6 @@ def test_bad_series_exclude_their_scans(table):
 
 def change(table, **columns):
     pd.read_csv(table, sep="\t").assign(**columns).to_csv(table, sep="\t", index=False)
-
-
-ODD = {
-    "sparse matrix": ("odd.mat", lambda path: savemat(path, {"x": csc_matrix(np.eye(40, 200))}), "not an array of"),
-    "mat 7.3": ("odd.mat", lambda path: path.write_bytes(HDF5), ".mat version 7.3 (HDF5) is not supported"),
-    "pipe": ("odd.csv", os.mkfifo, "not a regular file"),
-    "no name": (None, None, "no file"),
-    "long name": ("odd" * 100 + ".npy", None, "file not found"),
-    "table of names": ("odd.csv", lambda path: path.write_text("a,b\nc,d\n"), "is not a number"),
-}
-
-
-@pytest.mark.parametrize(("name", "write", "reason"), ODD.values(), ids=list(ODD))
-def test_an_odd_file_costs_only_its_scan(table, name, write, reason):
-    if write:
-        write(table.parent / name)
-    change(table, file=[name, *(f"scan{i}.npy" for i in range(1, 6))])
-    scans = index(CONFIG, dataset(table))
-    assert scans.exclude_reason.notna().sum() == 1 and reason in scans.exclude_reason.dropna().iloc[0]
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,18 @@
 
 import json
 import logging
-from itertools import product
 
 import pandas as pd
 import pytest
 
 from bolt.config import Config, Dataset
 from bolt.datasets import index
+from bolt.io.bids import metadata_of
+from bolt.io.errors import DataError
 from bolt.io.files import read_text
 from bolt.io.people import known_values
 from bolt.workflow.watched import files_of
 from tests.fake_bids import bold_path, write_bids
-from tests.fake_fmriprep import write_fmriprep
 
 CONFIG = Config(dataset="fake", atlases=["dosenbach160"])
 
@@ -100,48 +100,27 @@ def test_an_index_is_made_anew_for_what_it_reads(tmp_path):
         assert before != (before := files_of(about)), name
 
 
-def test_an_unreadable_sidecar_is_not_an_absent_one(tmp_path):
-    """Of an image, or one that it inherits."""
-    bids, said = write_bids(tmp_path, 11), {}
-    damages = {
-        "datalad get": None,  # a link to content that is not here
-        "not valid JSON": [b'{"Rep', b"[2.0]", b"[" * 100_000],
-        "not UTF-8": ['{"Name": "Köln"}'.encode("latin-1")],
-    }
-    contents = [(words, content) for words, many in damages.items() for content in many or [None]]
-    for number, (place, (words, content)) in enumerate(product(("func/", ""), contents), start=1):
-        path = bids / f"sub-{number:02d}/{place}sub-{number:02d}_task-rest_bold.json"
-        path.unlink(missing_ok=True)
-        if content is None:
-            path.symlink_to("../../.git/annex/objects/x.json")
-        else:
-            path.write_bytes(content)
-        said[f"sub-{number:02d}_task-rest"] = (words, str(path))
-    reasons = listed(bids).exclude_reason.dropna()
-    assert list(reasons.index) == list(said)
-    assert all(word in reasons[scan] for scan, words in said.items() for word in words)
+@pytest.mark.parametrize("place", ["", "func/"])  # one that the image inherits, or its own
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        ("datalad get", None),  # a link to content that is not here
+        *(("not valid JSON", content) for content in (b'{"Rep', b"[2.0]", b"[" * 100_000)),
+        ("not UTF-8", '{"Name": "Köln"}'.encode("latin-1")),
+    ],
+)
+def test_an_unreadable_sidecar_is_not_an_absent_one(tmp_path, place, words, content):
+    image, path = tmp_path / "sub-1/func/sub-1_bold.nii.gz", tmp_path / f"sub-1/{place}sub-1_bold.json"
+    image.parent.mkdir(parents=True)
+    path.symlink_to("../../.git/annex/objects/x.json") if content is None else path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{path}.*{words}"):
+        metadata_of(image)
 
 
-def test_phase_images_are_not_used(tmp_path):
-    bids = write_bids(tmp_path, 4)
-    for entity, about in (("rec-phase", {}), ("acq-x", {"ImageType": ["ORIGINAL", "P", "PHASE"]})):
-        path = bids / f"sub-01/func/sub-01_task-rest_{entity}_bold.nii.gz"
-        path.write_bytes(bold_path(bids, "sub-01").read_bytes())
-        path.with_name(path.name.replace("nii.gz", "json")).write_text(json.dumps({"RepetitionTime": 2.0} | about))
-    names = [f"sub-01_task-rest_{entity}" for entity in ("acq-x", "rec-phase")]
-    assert listed(bids).exclude_reason.dropna().to_dict() == dict.fromkeys(names, "not a magnitude image")
-
-
-def test_events_of_a_run_are_found_whatever_its_padding(tmp_path, caplog):
-    derivatives = write_fmriprep(tmp_path / "study", 2, n_volumes=3)
-    for subject in ("sub-01", "sub-02"):
-        func = derivatives / subject / "func"
-        for file in list(func.iterdir()):
-            file.rename(func / file.name.replace("task-rest", "task-motor_run-1"))
-    events = tmp_path / "study/sub-01/func/sub-01_task-motor_run-01_events.tsv"
-    events.parent.mkdir(parents=True)
-    events.write_text("onset\tduration\n1\t2\n")
-    with caplog.at_level(logging.WARNING):
-        scans = listed(derivatives, source="fmriprep", bids=tmp_path / "study")
-    assert scans.events.tolist()[0] == str(events) and pd.isna(scans.events.iloc[1])
-    assert "1 of 2 scans have no table of events" in caplog.text
+@pytest.mark.parametrize(("entity", "about"), [("rec-phase", {}), ("acq-x", {"ImageType": ["ORIGINAL", "P", "PHASE"]})])
+def test_phase_images_are_not_used(tmp_path, entity, about):
+    bids = write_bids(tmp_path, 2)
+    path = bids / f"sub-01/func/sub-01_task-rest_{entity}_bold.nii.gz"
+    path.write_bytes(bold_path(bids, "sub-01").read_bytes())
+    path.with_name(path.name.replace("nii.gz", "json")).write_text(json.dumps({"RepetitionTime": 2.0} | about))
+    assert listed(bids).exclude_reason.dropna().to_dict() == {path.name[:-12]: "not a magnitude image"}

@@ -17,7 +17,6 @@ from bolt.series.cache import FILES, SeriesCache
 from tests.caches import pack, scan_table
 
 DAMAGED = "damaged, or was changed.*Delete it and run the same command again"
-MISSING = "not found, although it was made.*Run the same command again"
 
 
 def change(path):
@@ -26,38 +25,38 @@ def change(path):
     path.write_bytes(bytes(content))
 
 
+CHANGED = (change, DAMAGED)
+MISSING = (Path.unlink, "not found, although it was made.*Run the same command again")
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_cache_stops_the_run(tmp_path, name):
     series = np.random.default_rng(0).standard_normal((2, 20, 3))
     cache = pack(tmp_path, list(series), scan_table("ab"))
     assert len(SeriesCache(cache)) == 2
-    for damage, message in ((change, DAMAGED), (Path.unlink, MISSING)):
+    for damage, message in (CHANGED, MISSING):
         damage(cache / name)
         with pytest.raises(ConfigError, match=message):
             SeriesCache(cache)
 
 
-def test_damaged_and_missing_predictions_stop_the_evaluation(tmp_path):
-    path = tmp_path / "predictions.tsv"
-    write_text("scan_id\trole\tlabel\tpredicted\na\ttest\tx\tx\n", path)
-    write_status(tmp_path / "status.json", "ok", "train")
-    write_json(provenance(place=tmp_path / "provenance.json"), tmp_path / "provenance.json")
-    assert fold_predictions(tmp_path)[0] == "ok"
-    for damage, message in ((lambda path: path.write_bytes(b""), DAMAGED), (Path.unlink, MISSING)):
-        damage(path)
-        with pytest.raises(ConfigError, match=message):
-            fold_predictions(tmp_path)
-
-
-def test_damaged_importance_stops_what_reads_it(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "provenance_name", "read", "ends"),
+    [
+        ("predictions.tsv", "provenance.json", fold_predictions, (CHANGED, MISSING)),
+        ("importance.tsv", "explain_provenance.json", lambda fold: explained_folds(fold.parent, [0]), (CHANGED,)),
+    ],
+)
+def test_damaged_and_missing_results_of_a_fold_stop_what_reads_them(tmp_path, name, provenance_name, read, ends):
     fold = tmp_path / "fold-0"
-    write_text("scan_id\n1\n", fold / "importance.tsv")
+    write_text("scan_id\trole\tlabel\tpredicted\na\ttest\tx\tx\n", fold / name)
     write_status(fold / "status.json", "ok", "train")
-    write_json(provenance(place=fold / "explain_provenance.json"), fold / "explain_provenance.json")
-    assert explained_folds(tmp_path, [0]) == [0]
-    change(fold / "importance.tsv")
-    with pytest.raises(ConfigError, match=DAMAGED):
-        explained_folds(tmp_path, [0])
+    write_json(provenance(place=fold / provenance_name), fold / provenance_name)
+    assert read(fold)[0] in ("ok", 0)
+    for damage, message in ends:
+        damage(fold / name)
+        with pytest.raises(ConfigError, match=message):
+            read(fold)
 
 
 def test_a_job_stops_at_damaged_results_of_the_job_before_it(tmp_path):

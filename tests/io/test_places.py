@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from unittest.mock import Mock
 
 import pytest
 
@@ -91,9 +92,6 @@ def test_a_cache_that_cannot_be_written_moves_to_the_work_folder(tmp_path, monke
 
 
 def test_temporary_files_need_some_folder(tmp_path, monkeypatch):
-    def none_found():
-        raise FileNotFoundError(2, "No usable temporary directory found")
-
-    monkeypatch.setattr(tempfile, "gettempdir", none_found)
-    with pytest.raises(ConfigError, match="No usable temporary directory found. Set TMPDIR to a folder with space"):
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=FileNotFoundError(2, "No usable temporary directory")))
+    with pytest.raises(ConfigError, match="No usable temporary directory. Set TMPDIR to a folder with space"):
         places.use_writable_folders(tmp_path)

@@ -39,6 +39,12 @@ def bucket(service, tmp_path):
     return Bucket(profile="hcp", endpoint=service.endpoint)
 
 
+@pytest.fixture
+def keys(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "PLANTEDKEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "PLANTEDSECRET")
+
+
 def test_lists_and_reads(bucket):
     client = s3.connect(bucket)
     sizes = s3.list_sizes(client, bucket, "HCP_1200/1/")
@@ -50,22 +56,14 @@ def test_lists_and_reads(bucket):
     assert s3.read(client, bucket, "HCP_1200/1/empty", 100) == b""
 
 
-def test_a_download_leaves_only_the_complete_object(bucket, tmp_path):
-    path = fetch("HCP_1200/1/scan.bin", tmp_path / "got/scan.bin", bucket=bucket, size=len(DATA))
-    assert path.read_bytes() == DATA
-    assert [p.name for p in path.parent.iterdir()] == ["scan.bin"]
-
-
-def test_a_connection_that_breaks_off_is_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+def test_a_connection_that_breaks_off_is_tried_again(tmp_path, keys):
     (tmp_path / "served/data").mkdir(parents=True)
     (tmp_path / "served/data/scan.bin").write_bytes(DATA)
     with serve(tmp_path / "served") as server:
         server.drops["/data/scan.bin"] = [1_100_000, 1_100_000]
         bucket = Bucket(name="data", endpoint=server.address)
-        path = fetch("scan.bin", tmp_path / "scan.bin", bucket=bucket, size=len(DATA))
-        assert path.read_bytes() == DATA
+        path = fetch("scan.bin", tmp_path / "got/scan.bin", bucket=bucket, size=len(DATA))
+        assert path.read_bytes() == DATA and list(path.parent.iterdir()) == [path]
         server.drops["/data/scan.bin"] = [1_100_000] * 20
         with pytest.raises(ConfigError, match="cannot be reached"):
             fetch("scan.bin", tmp_path / "again/scan.bin", bucket=bucket)
@@ -87,27 +85,22 @@ def test_invalid_objects_are_refused(bucket, tmp_path, key, size, words):
     assert not (tmp_path / key).exists()
 
 
-def test_refused_credentials_say_which_bucket_and_how_to_get_access(service, bucket, tmp_path):
-    for wrong in ({"secret": "wrong"}, {"key": "AKIAIOSFODNN7EXAMPLE", "secret": "wrong"}):
-        service.credentials(tmp_path / "credentials", **wrong)
-        for act in (
-            lambda: s3.list_sizes(s3.connect(bucket), bucket, "HCP_1200/"),
-            lambda: fetch("HCP_1200/1/scan.bin", tmp_path / "scan.bin", bucket=bucket),
-        ):
-            with pytest.raises(ConfigError) as caught:
-                act()
-            text = str(caught.value)
-            assert "s3://hcp-openaccess: the credentials of profile 'hcp' are refused (" in text
-            assert "db.humanconnectome.org" in text and "section [hcp] of ~/.aws/credentials" in text
-            assert "wrong" not in text and "AKIA" not in text
+@pytest.mark.parametrize("wrong", [{"secret": "wrong"}, {"key": "AKIAIOSFODNN7EXAMPLE", "secret": "wrong"}])
+def test_refused_credentials_say_which_bucket_and_how_to_get_access(service, bucket, tmp_path, wrong):
+    service.credentials(tmp_path / "credentials", **wrong)
+    for act in (
+        lambda: s3.list_sizes(s3.connect(bucket), bucket, "HCP_1200/"),
+        lambda: fetch("HCP_1200/1/scan.bin", tmp_path / "scan.bin", bucket=bucket),
+    ):
+        with pytest.raises(ConfigError, match="^s3://hcp-openaccess: the credentials of profile 'hcp' are r") as caught:
+            act()
+        assert (
+            "db.humanconnectome.org" in caught.value.hint and "section [hcp] of ~/.aws/credentials" in caught.value.hint
+        )
+        assert "wrong" not in str(caught.value) and "AKIA" not in str(caught.value)
 
 
-def test_no_profile():
-    with pytest.raises(ConfigError, match="of profile 'nobody' were found"):
-        s3.connect(Bucket(profile="nobody"))
-
-
-def test_another_bucket_names_its_owner(service, tmp_path):
+def test_another_bucket_names_its_owner_and_what_is_not_there_is_said(service, tmp_path, monkeypatch):
     service.credentials(tmp_path / "credentials", secret="wrong")
     other = Bucket(name="lab", profile="hcp", endpoint=service.endpoint)
     with pytest.raises(ConfigError, match=r"s3://lab: .*Ask the bucket's owner"):
@@ -115,16 +108,11 @@ def test_another_bucket_names_its_owner(service, tmp_path):
     service.credentials(tmp_path / "credentials")
     with pytest.raises(ConfigError, match="no such bucket"):
         s3.list_sizes(s3.connect(other), other, "")
-
-
-def test_no_service(tmp_path, monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
-    nowhere = Bucket(endpoint="http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="of profile 'nobody' were found"):
+        s3.connect(Bucket(profile="nobody"))
+    nowhere = Bucket(profile="hcp", endpoint="http://127.0.0.1:9")
     with pytest.raises(ConfigError, match="cannot be reached"):
         s3.list_sizes(s3.connect(nowhere, tries=1), nowhere, "")
-    with pytest.raises(ConfigError, match="cannot be reached"):
-        fetch("x", tmp_path / "x", bucket=nowhere, tries=1)
 
 
 def test_logs_do_not_report_where_credentials_come_from(bucket, caplog):
@@ -133,10 +121,8 @@ def test_logs_do_not_report_where_credentials_come_from(bucket, caplog):
     assert not [record for record in caplog.records if record.name.split(".")[0] not in ("moto", "werkzeug")]
 
 
-def test_a_credential_that_cannot_be_sent_is_not_repeated(service, tmp_path, monkeypatch, caplog):
+def test_a_credential_that_cannot_be_sent_is_not_repeated(service, tmp_path, keys, monkeypatch, caplog):
     """A token with a stray line ending, which the error of the HTTP library repeats."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "PLANTEDKEY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "PLANTEDSECRET")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "PLANTEDTOKEN\r")
     bucket = Bucket(endpoint=service.endpoint)
     with caplog.at_level(logging.DEBUG, "bolt"), pytest.raises((ConfigError, DataError)) as caught:

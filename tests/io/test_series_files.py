@@ -92,29 +92,26 @@ def claim(path):
     path.write_bytes(path.read_bytes().replace(b"(20, 12), }", b"(2000000000, 75), }"))
 
 
-def save_compressed(path, series):
-    scipy.io.savemat(path, {"x": series}, do_compression=True)
+def array(values, **options):
+    return lambda path: np.save(path, values, **options)
+
+
+def variables(**values):
+    return lambda path: scipy.io.savemat(path, values, do_compression=True)
 
 
 def spoilt(save, start, junk):
     """Write a file and overwrite a part of it."""
 
     def write(path):
-        save(path, SERIES)
+        save(path)
         content = path.read_bytes()
         path.write_bytes(content[:start] + junk + content[start + len(junk) :])
 
     return write
 
 
-def array(values, **options):
-    return lambda path: np.save(path, values, **options)
-
-
-def variables(**values):
-    return lambda path: scipy.io.savemat(path, values)
-
-
+HDF5 = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM" + bytes(512)
 BAD = [
     ("time.csv", text("volume,A\n1,2.4\n2,3.2\n3,2.1\n"), "the first column 'volume' counts the rows (1, 2, 3 …)"),
     ("clock.csv", text("s,A\n0,2.4\n2.5,3.2\n5,2.1\n"), "the first column 's' counts the rows"),
@@ -142,8 +139,9 @@ BAD = [
     ("sparse.mat", variables(x=scipy.sparse.csc_matrix(SERIES)), "not an array of numbers"),
     ("two.mat", variables(x=SERIES, y=SERIES), "2 variables: x, y"),
     ("failing disk.csv", lambda path: path.symlink_to("/proc/self/mem"), "cannot be read"),
-    ("damaged.npy", spoilt(np.save, 20, b"(" * 40), "not a readable array"),
-    ("damaged.mat", spoilt(save_compressed, 1000, b"\0" * 100), "not a readable .mat"),
+    ("damaged.npy", spoilt(array(SERIES), 20, b"(" * 40), "not a readable array"),
+    ("damaged.mat", spoilt(variables(x=SERIES), 1000, b"\0" * 100), "not a readable .mat"),
+    ("hdf5.mat", lambda path: path.write_bytes(HDF5), ".mat version 7.3 (HDF5) is not supported"),
     ("no matrix.mat", text("junk"), "not a readable .mat"),
     ("sheet.xlsx", text("junk"), "unknown file format '.xlsx'"),
 ]
@@ -177,26 +175,23 @@ def test_columns_with_names_of_their_own_keep_their_order_unless_some_are_mispla
         read_series(tmp_path / "a.csv", names=ROIS)
 
 
-def test_columns_follow_the_values_in_the_first_line(tmp_path):
-    (tmp_path / "a.1D").write_text("#30\t#10\t#20\n3\t1\t2\n6\t4\t5\n")
+@pytest.mark.parametrize("first", ["#30\t#10\t#20", "#030\t#010\t#020"])
+def test_columns_follow_the_values_in_the_first_line(tmp_path, first):
+    (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
     assert read_series(tmp_path / "a.1D", [10, 20, 30]).tolist() == [[1, 2, 3], [4, 5, 6]]
     assert read_series(tmp_path / "a.1D").tolist() == [[3, 1, 2], [6, 4, 5]]
-    (tmp_path / "a.1D").write_text("#030\t#010\t#020\n3\t1\t2\n6\t4\t5\n")
-    assert read_series(tmp_path / "a.1D", [10, 20, 30]).tolist() == [[1, 2, 3], [4, 5, 6]]
     (tmp_path / "b.1D").write_text("# made by hand\n3\t1\t2\n6\t4\t5\n")
     assert read_series(tmp_path / "b.1D", [10, 20, 30]).tolist() == [[3, 1, 2], [6, 4, 5]]
-    for first, values in (
-        ("#30\t#10\t#40", 3),
-        ("#10\t#20", 3),
-        ("#10\t#20\t#20", 3),
-        ("#20\t#10", 2),
-        ("#10\t#20", 2),
-    ):
-        (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
-        with pytest.raises(
-            DataError, match=f"a.1D: . named ROIs do not match the {values} of the atlas: the first that"
-        ):
-            read_series(tmp_path / "a.1D", [10, 20, 30][:values])
+
+
+@pytest.mark.parametrize(
+    ("first", "n"),
+    [("#30\t#10\t#40", 3), ("#10\t#20", 3), ("#10\t#20\t#20", 3), ("#20\t#10", 2), ("#10\t#20", 2)],
+)
+def test_values_in_the_first_line_of_another_atlas_are_refused(tmp_path, first, n):
+    (tmp_path / "a.1D").write_text(f"{first}\n3\t1\t2\n6\t4\t5\n")
+    with pytest.raises(DataError, match=f"a.1D: . named ROIs do not match the {n} of the atlas: the first that"):
+        read_series(tmp_path / "a.1D", [10, 20, 30][:n])
 
 
 def test_a_row_of_column_numbers_is_a_second_header_only_of_three_columns(tmp_path):

@@ -2,7 +2,6 @@
 
 import gzip
 import struct
-import warnings
 
 import ants
 import nibabel as nib
@@ -58,15 +57,15 @@ def test_stream_of_some_voxels(tmp_path, data, name):
     np.testing.assert_array_equal(only, data[..., 0])
 
 
-def test_cut_off_gzip_names_the_volume(tmp_path, data):
+def test_cut_off_gzip_names_the_volume(tmp_path):
     path = save(tmp_path / "a.nii.gz", np.random.default_rng(1).random((16, 16, 16, 6)).astype(np.float32))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 3 // 4])
-    seen = []
-    with pytest.raises(DataError, match=r"cut off at volume 4 of 6") as caught:
-        for volume in iter_volumes(path):
-            seen.append(volume)
-    assert len(seen) == 4 and caught.value.hint
+    volumes = iter_volumes(path)
+    for _ in range(4):
+        next(volumes)
+    with pytest.raises(DataError, match=r"cut off at volume 4 of 6.*Copy"):
+        next(volumes)
     middle = len(whole) // 2
     path.write_bytes(whole[:middle] + bytes(200) + whole[middle + 200 :])
     with pytest.raises(DataError, match=r"damaged|cut off"):
@@ -95,34 +94,31 @@ def test_damage_in_the_gzip_trailer_is_noticed(tmp_path, shape, change, message)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        pytest.param("a.nii.gz", b"", "empty", id="empty"),
-        pytest.param("a.nii.gz", b"\n <html>404</html>", "web page", id="web page after white space"),
-        pytest.param("a.nii.gz", b"plain text", "not compressed with gzip", id="text"),
-        pytest.param("a.nii.gz", gzip.compress(bytes(400)), "not a readable NIfTI", id="zeros"),
-        pytest.param("a.nii.gz", gzip.compress(b"short"), "not a readable NIfTI|cut off", id="five bytes"),
-        pytest.param("a.nii.gz", gzip.compress(bytes(1000))[:15], "cut off within its header|not a readable", id="cut"),
-        pytest.param("a.nii", b"text" * 200, "not a readable NIfTI", id="text without compression"),
-        pytest.param("a.img", b"x", "not a .nii", id="another ending"),
+        ("a.nii.gz", b"", "empty"),
+        ("a.nii.gz", b"\n <html>404</html>", "web page"),  # after white space
+        ("a.nii.gz", b"plain text", "not compressed with gzip"),
+        ("a.nii.gz", gzip.compress(bytes(400)), "not a readable NIfTI"),
+        ("a.nii.gz", gzip.compress(b"short"), "not a readable NIfTI|cut off"),
+        ("a.nii.gz", gzip.compress(bytes(1000))[:15], "cut off within its header|not a readable"),
+        ("a.nii", b"text" * 200, "not a readable NIfTI"),
+        ("a.img", b"x", "not a .nii"),
     ],
 )
 def test_invalid_images_are_refused_with_a_hint(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError, match=f"^{tmp_path / name}: .*({message})") as caught:
         check_image(tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
     assert caught.value.hint
 
 
 def test_colours_and_lengths_in_another_unit_are_refused(tmp_path):
-    colour = np.zeros((4, 4, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
-    nib.save(nib.Nifti1Image(colour, AFFINE), tmp_path / "a.nii")
-    with pytest.raises(DataError, match="not real numbers"):
-        check_image(tmp_path / "a.nii")
-    for unit, named in (("meter", "metres"), ("micron", "micrometres")):
-        image = nib.Nifti1Image(np.ones((8, 8, 8), np.int16), np.eye(4))
-        image.header.set_xyzt_units(unit)
+    colour = nib.Nifti1Image(np.zeros((4, 4, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")]), AFFINE)
+    metres, microns = (nib.Nifti1Image(np.ones((8, 8, 8), np.int16), np.eye(4)) for _ in range(2))
+    metres.header.set_xyzt_units("meter")
+    microns.header.set_xyzt_units("micron")
+    for image, words in ((colour, "not real numbers"), (metres, "lengths in metres"), (microns, "in micrometres")):
         nib.save(image, tmp_path / "a.nii")
-        with pytest.raises(DataError, match=f"lengths in {named}"):
+        with pytest.raises(DataError, match=words):
             check_image(tmp_path / "a.nii")
 
 
@@ -159,17 +155,15 @@ def test_repetition_time_in_any_unit(tmp_path, data, tr, unit, seconds):
 @pytest.mark.parametrize(
     ("tr", "unit"), [(0.0, "sec"), (2.0, "msec"), (2000.0, "sec"), (2.0, "hz"), (-2.0, "sec"), (np.nan, "sec")]
 )
+@pytest.mark.filterwarnings("ignore")
 def test_no_usable_repetition_time(tmp_path, data, tr, unit):
     path = save(tmp_path / "a.nii", data, 1.0, unit)
     with path.open("r+b") as stream:  # nibabel refuses to write some of these
         stream.seek(76 + 16)
         stream.write(struct.pack("<f", tr))
-    with pytest.raises(DataError, match="no repetition time") as caught:
+    with pytest.raises(DataError, match="no repetition time.*sidecar"):
         check_bold(path)
-    assert "sidecar" in caught.value.hint
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert check_bold(path, tr=2.0).tr == 2.0
+    assert check_bold(path, tr=2.0).tr == 2.0
 
 
 def test_sidecar_takes_precedence_with_a_warning(tmp_path, data, recwarn):
@@ -199,35 +193,27 @@ def test_writer_round_trip(tmp_path, data, dtype):
             for t in range(6):
                 append(data[..., t])
             assert not made.exists()
-    assert path.read_bytes() == again.read_bytes()
+    assert path.read_bytes() == again.read_bytes() and sorted(tmp_path.iterdir()) == [again, path]
     np.testing.assert_array_equal(ants.image_read(str(again)).numpy(), data)
-    again.unlink()
-    image = nib.load(path)
+    image, info = nib.load(path), check_bold(path)
     np.testing.assert_array_equal(np.asarray(image.dataobj), data)
     np.testing.assert_allclose(image.affine, AFFINE, atol=1e-5)
     assert image.get_data_dtype() == dtype and image.header.get_xyzt_units() == ("mm", "sec")
     assert int(image.header["sform_code"]) == int(image.header["qform_code"]) == 4
-    info = check_bold(path)
     assert (info.tr, info.n_volumes) == (0.72, 6)
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_error_while_writing_leaves_no_file(tmp_path, data):
-    with pytest.raises(RuntimeError), volume_writer(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4) as append:
-        append(data[..., 0])
-        raise RuntimeError
-    with (
-        pytest.raises(ValueError, match="no volume"),
-        volume_writer(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4),
-    ):
-        pass
+    for volumes, error in (([data[..., 0], data[1:, ..., 0]], "shape"), ([], "no volume")):
+        writer = volume_writer(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, code=4)
+        with pytest.raises(ValueError, match=error), writer as append:
+            for volume in volumes:
+                append(volume)
     assert not list(tmp_path.iterdir())
 
 
-def test_writer_refuses_wrong_shapes_and_values(tmp_path, data):
+def test_writer_rounds_whole_numbers_and_refuses_those_beyond_their_range(tmp_path, data):
     with volume_writer(tmp_path / "a.nii.gz", AFFINE, (7, 8, 9), tr=2, dtype="int16", code=4) as append:
-        with pytest.raises(ValueError, match="shape"):
-            append(data[1:, ..., 0])
         with pytest.raises(ValueError, match="range"):
             append(data[..., 0] + 40000.0)
         append(data[..., 0] + 0.4)
@@ -254,9 +240,8 @@ def test_items_are_made_ahead_in_order_and_errors_arrive():
         yield from range(3)
         raise DataError("cut off")
 
-    seen = []
+    made = ahead(items())
+    assert [next(made) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(DataError, match="cut off"):
-        for item in ahead(items()):
-            seen.append(item)
-    assert seen == [0, 1, 2]
+        next(made)
     assert list(ahead(iter([]))) == []
