@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ from scipy.special import expit, logit
 
 from bolt.evaluate.intervals import NO_INTERVAL, quantile
 from bolt.evaluate.metrics import fold_predictions
-from bolt.evaluate.scores import class_arrays, model_of, ranking_of, scores, with_ranks
+from bolt.evaluate.scores import Floats, Positions, class_arrays, model_of, ranking_of, scores, with_ranks
 from bolt.io.files import columns, write_table
 
 COVARIATES = {"mean_fd": "motion", "age": "age", "sex": "sex", "site": "site"}
@@ -41,7 +40,6 @@ doi:10.1214/09-STS313), of shares for a sex or a site."""
 PENALTY = 0.1
 """Ridge penalty of the propensity, 1/C of scikit-learn."""
 FOLDS = 5
-Floats = NDArray[np.floating]
 
 
 def balanced(
@@ -88,25 +86,26 @@ def balanced(
     sizes = {name: effective_size(weight[0], truth == k, group) for k, name in enumerate(classes)}
     refusal = _refusal(weight[0], truth, rows, used, sizes)
 
-    def measured(
-        population: str, covariates: str, weights: Floats, stratum: NDArray[Any], ranking: Any = None
-    ) -> pd.DataFrame:
+    def measured(population: str, weights: Floats, stratum: Positions, ranking: Floats | None = None) -> pd.DataFrame:
         values = scores(truth, predicted, probability, weights, stratum, ranking)
         n_effective = sum(effective_size(weights[0], truth == k, group) for k in (0, 1))
         ends = {metric: ends_of(values[metric], n_effective - 2) for metric in METRICS}
-        facts = {"population": population, "covariates": covariates, "n_scans": len(rows), "effective_n": n_effective}
+        facts = {"population": population, "covariates": "", "n_scans": len(rows), "effective_n": n_effective}
         found = [{"metric": m, "value": values[m][0], "low": ends[m][0], "high": ends[m][1]} for m in METRICS]
         return pd.DataFrame(found).assign(**facts)
 
-    tables = [
-        measured(ALL, "", _alike(counts, truth), model_of(rows)),
-        measured(BALANCED, names, weight, model_of(rows)),
-    ]
+    tables = [measured(ALL, _alike(counts, truth), model_of(rows))]
+    tables.append(measured(BALANCED, weight, model_of(rows)).assign(covariates=names))
     if refusal:
         tables[1] = tables[1].assign(value=np.nan, low=np.nan, high=np.nan, note=refusal)
     ranking = ranking_of(with_ranks(rows, classes), classes)  # a stratum has too few scans per fold
-    for name, strata in _strata(rows, used).items():
-        within = measured(f"within {name}", "", counts, strata, ranking)
+    strata = {}
+    if "mean_fd" in used:
+        strata["tertiles of motion"] = pd.qcut(rows["mean_fd"], 3, labels=False, duplicates="drop").to_numpy()
+    if "site" in used:
+        strata["sites"] = np.unique(rows["site"].astype(str), return_inverse=True)[1]
+    for name, stratum in strata.items():
+        within = measured(f"within {name}", counts, stratum, ranking)
         tables.append(within[(within["metric"] == "auc") & within["value"].notna()])  # a site may have one class
     return pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
 
@@ -137,7 +136,7 @@ def design(rows: pd.DataFrame, used: Sequence[str]) -> Floats:
     return np.stack(inputs, axis=1)
 
 
-def propensity(x: Floats, truth: NDArray[np.integer], counts: Floats, fold: NDArray[np.integer]) -> Floats:
+def propensity(x: Floats, truth: Positions, counts: Floats, fold: Positions) -> Floats:
     """Return the probability of the positive class given the covariates, predicted for each fold by the others.
 
     Parameters
@@ -159,7 +158,7 @@ def propensity(x: Floats, truth: NDArray[np.integer], counts: Floats, fold: NDAr
     return e
 
 
-def logistic(x: Floats, truth: NDArray[np.integer], counts: Floats, steps: int = 20) -> Floats:
+def logistic(x: Floats, truth: Positions, counts: Floats) -> Floats:
     """Fit ridge-penalised logistic regressions, one per weighting of the rows, by Newton's method; (draws, features).
 
     The constant, the first feature, is not penalised. scikit-learn's `LogisticRegression` gives the same, one fit at a
@@ -169,7 +168,7 @@ def logistic(x: Floats, truth: NDArray[np.integer], counts: Floats, steps: int =
     squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
     penalty = np.diag([1e-6] + [PENALTY] * (n_features - 1))
     beta = np.zeros((len(counts), n_features))
-    for _ in range(steps):
+    for _ in range(20):
         e = expit(beta @ x.T)
         gradient = (counts * (truth - e)) @ x - beta @ penalty
         hessian = ((counts * e * (1 - e)) @ squares).reshape(-1, n_features, n_features) + penalty
@@ -180,13 +179,13 @@ def logistic(x: Floats, truth: NDArray[np.integer], counts: Floats, steps: int =
     return beta
 
 
-def _alike(weight: Floats, truth: NDArray[np.integer]) -> Floats:
+def _alike(weight: Floats, truth: Positions) -> Floats:
     """Scale weights, (draws, n), so that each class has a total of 1."""
     totals = np.where(truth == 1, (weight @ truth)[:, None], (weight @ (1 - truth))[:, None])
     return weight / totals
 
 
-def effective_size(weight: Floats, chosen: NDArray[np.bool_], group: NDArray[np.integer]) -> float:
+def effective_size(weight: Floats, chosen: NDArray[np.bool_], group: Positions) -> float:
     """Return Kish's effective number of groups among the chosen rows."""
     of_group = np.bincount(group[chosen], weight[chosen])
     return float(of_group.sum() ** 2 / (of_group**2).sum())
@@ -202,7 +201,7 @@ def ends_of(values: Floats, freedom: float) -> tuple[float, float]:
 
 
 def _refusal(
-    weight: Floats, truth: NDArray[np.integer], rows: pd.DataFrame, used: Sequence[str], sizes: Mapping[str, float]
+    weight: Floats, truth: Positions, rows: pd.DataFrame, used: Sequence[str], sizes: Mapping[str, float]
 ) -> str:
     """Return why the balanced population says nothing, or ""."""
     sign, equal = np.where(truth == 1, 1, -1), _alike(np.ones((1, len(truth))), truth)[0]
@@ -221,16 +220,6 @@ def _refusal(
         still = f"after weighting they differ by {left[worst] * LARGEST[worst]:.2f} {unit} (at most {LARGEST[worst]})"
         return f"{' and '.join(sizes)} overlap too little in {COVARIATES[worst]}: {still}"
     return ""
-
-
-def _strata(rows: pd.DataFrame, used: Sequence[str]) -> dict[str, NDArray[np.integer]]:
-    """Return the tertile of motion and the site of each row."""
-    strata = {}
-    if "mean_fd" in used:
-        strata["tertiles of motion"] = pd.qcut(rows["mean_fd"], 3, labels=False, duplicates="drop").to_numpy()
-    if "site" in used:
-        strata["sites"] = np.unique(rows["site"].astype(str), return_inverse=True)[1]
-    return strata
 
 
 def write_balanced(

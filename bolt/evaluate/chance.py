@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from bolt.cohort.units import exchange_labels, label_units
-from bolt.evaluate.scores import class_arrays, mean_of_finite, number_arrays
+from bolt.evaluate.scores import Floats, class_arrays, mean_of_finite, number_arrays
 from bolt.io.errors import DataError
 
 LEVEL = 0.025
@@ -31,12 +31,7 @@ DRAWS = 1999
 
 
 def compare_with_chance(
-    tests: pd.DataFrame,
-    classes: Sequence[str] | None,
-    repeated: NDArray[np.floating] | None = None,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
+    tests: pd.DataFrame, classes: Sequence[str] | None, repeated: Floats | None = None, *, draws: int = DRAWS
 ) -> dict[str, Any]:
     """Compare the mean over folds with that of permuted labels.
 
@@ -50,7 +45,6 @@ def compare_with_chance(
         permuted within folds.
     draws : int
         Permutations.
-    seed : int
 
     Returns
     -------
@@ -59,15 +53,13 @@ def compare_with_chance(
         (the value that p = `LEVEL` needs), ``n_folds``, ``n_units``, ``n_permutations``, ``widened`` (factor; None if
         the cross-validation was repeated). Value, p and bar are None if the metric is undefined in every fold.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     observed, null, n_units = [], [], 0
     for number, fold in tests.groupby("fold"):
         seeds = [part.sort_values("scan_id", ignore_index=True) for _, part in fold.groupby("seed")]
         if any(not part["scan_id"].is_unique or not part["scan_id"].equals(seeds[0]["scan_id"]) for part in seeds):
-            raise DataError(
-                f"the seeds of fold {number} do not predict the same scans, each once",
-                hint="Give the test rows of all seeds of each fold",
-            )
+            what = f"the seeds of fold {number} do not predict the same scans, each once"
+            raise DataError(what, hint="Give the test rows of all seeds of each fold")
         arrays = [number_arrays(part) if classes is None else class_arrays(part, classes) for part in seeds]
         code = arrays[0][0]
         labels = np.concatenate([code[None], code[exchange_labels(seeds[0], draws, random)]])
@@ -97,7 +89,7 @@ def compare_with_chance(
     }
 
 
-def _values(predicted: NDArray[np.floating], labels: NDArray[Any]) -> NDArray[np.floating]:
+def _values(predicted: Floats, labels: NDArray[Any]) -> Floats:
     """Return the metric of one model under each row of `labels` (draws, scans); NaN where it is undefined.
 
     `predicted` are numbers (scans,) or probabilities (scans, classes).
@@ -112,7 +104,7 @@ def _values(predicted: NDArray[np.floating], labels: NDArray[Any]) -> NDArray[np
     return np.mean([_auc(labels == c, predicted[:, c]) for c in averaged], axis=0)
 
 
-def _auc(positive: NDArray[np.bool_], score: NDArray[np.floating]) -> NDArray[np.floating]:
+def _auc(positive: NDArray[np.bool_], score: Floats) -> Floats:
     """Return the AUC for each row of `positive`, from rank sums; NaN without both classes."""
     n = positive.sum(axis=1)
     pairs = n * (len(score) - n)

@@ -26,18 +26,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from bolt.evaluate.scores import (
+    NUMBER_METRICS,
     SMALLEST,
+    Floats,
+    Positions,
     class_arrays,
-    log_losses,
     mean_of_finite,
     number_arrays,
     number_scores,
     ranking_of,
-    squared_errors,
+    scan_scores,
 )
 
 FEWEST_GROUPS = 6
@@ -46,14 +47,12 @@ FEWEST_PER_CLASS = 5
 """Groups; with fewer, intervals of the AUC miss the truth too often (``benchmarks/verdicts.tsv``)."""
 TAIL = 0.025
 """Share of samples beyond either end of an interval."""
-Floats = NDArray[np.floating]
-Positions = NDArray[np.integer]
 Interval = tuple[float, float]
 NO_INTERVAL = (float("nan"), float("nan"))
 
 
 def intervals(
-    predictions: pd.DataFrame, classes: Sequence[str] | None, *, over_folds: bool, draws: int = 1000, seed: int = 0
+    predictions: pd.DataFrame, classes: Sequence[str] | None, *, over_folds: bool, draws: int = 1000
 ) -> dict[str, Interval]:
     """Compute the interval (low, high) of each metric, NaN if there are too few groups.
 
@@ -65,29 +64,23 @@ def intervals(
         None if labels are numbers.
     over_folds : bool
         Of the mean over folds of metrics averaged over seeds; otherwise of metrics of all rows together.
-    draws, seed : int
+    draws : int
         Of the bootstrap.
     """
-    units = Units.of(predictions)
+    units, losses = Units.of(predictions), scan_scores(predictions, classes)
     if classes is None:
-        truth, predicted = number_arrays(predictions)
-        found, errors = _of_numbers(truth, predicted, units, over_folds, draws, seed), np.abs(truth - predicted)
-        losses = {"mae": (errors, float(errors.max()))}
+        found = _of_numbers(*number_arrays(predictions), units, over_folds, draws)
+        largest = {"mae": float(losses["mae"].max())}
     else:
-        label, called, probability = class_arrays(predictions, classes)
-        two = len(classes) == 2
-        averaged = [1] if two else list(range(len(classes)))  # of two classes, the positive one
-        found = share_intervals(label, called, averaged, units, over_folds)
-        if (ranking := ranking_of(predictions, classes)) is None:
-            found["auc"] = area_interval(label, probability, averaged, units, over_folds)
-        else:  # comparable between folds
-            found["auc"] = area_interval(label, ranking, averaged, Units.of(predictions.assign(fold=0)), over_folds)
-        losses = {
-            "brier": (squared_errors(label, probability), 1.0 if two else 2.0),
-            "log_loss": (log_losses(label, probability), -np.log(SMALLEST)),
-        }
-    for name, (loss, largest) in losses.items():
-        found[name] = loss_interval(loss, units, over_folds, largest, draws=draws, seed=seed)
+        label, called, score = class_arrays(predictions, classes)
+        averaged = [1] if len(classes) == 2 else list(range(len(classes)))  # of two classes, the positive one
+        found, compared = share_intervals(label, called, averaged, units, over_folds), units
+        if (ranking := ranking_of(predictions, classes)) is not None:  # comparable between folds
+            score, compared = ranking, Units.of(predictions.assign(fold=0))
+        found["auc"] = area_interval(label, score, averaged, compared, over_folds)
+        largest = {"brier": 1.0 if len(classes) == 2 else 2.0, "log_loss": -np.log(SMALLEST)}
+    for name, limit in largest.items():
+        found[name] = loss_interval(losses[name], units, over_folds, limit, draws=draws)
     too_few = units.group.max() + 1 < FEWEST_GROUPS
     return {name: NO_INTERVAL if too_few else ends for name, ends in found.items()}
 
@@ -306,9 +299,7 @@ def _score_interval(value: float, variance: Callable[[float], float]) -> Interva
 
 
 # ---- mean losses ------------------------------------------------------------------------------------------------
-def loss_interval(
-    loss: Floats, units: Units, over_folds: bool, largest: float, *, draws: int = 1000, seed: int = 0
-) -> Interval:
+def loss_interval(loss: Floats, units: Units, over_folds: bool, largest: float, *, draws: int = 1000) -> Interval:
     """Return the bootstrap-t interval of a mean loss; groups are drawn with replacement, once for all folds.
 
     Several seeds are not drawn, as they are few: the distance of both ends from the mean grows by what the variance
@@ -324,7 +315,7 @@ def loss_interval(
         Of the mean over folds (and seeds) of their mean losses; otherwise of the mean of all.
     largest : float
         Largest possible loss; the smallest is 0.
-    draws, seed : int
+    draws : int
         Of the bootstrap.
     """
     cell, fold = (units.cell, units.fold) if over_folds else np.zeros((2, len(loss)), int)
@@ -336,7 +327,7 @@ def loss_interval(
     value = float(weight @ loss)
     of_fold = np.bincount(fold, weight * loss) / np.bincount(fold, weight)
     variance, freedom = variance_of_sum(weight * (loss - of_fold[fold]), units.group, units.seed)
-    samples = _studentised(loss, cell, units.group, draws, seed)
+    samples = _studentised(loss, cell, units.group, draws)
     of_t = quantile(n_groups - 1)
     low, high = -of_t, of_t
     if len(samples):  # groups differ
@@ -345,14 +336,14 @@ def loss_interval(
     return max(0.0, float(value - high * error)), min(largest, float(value - low * error))
 
 
-def _studentised(loss: Floats, cell: Positions, group: Positions, draws: int, seed: int) -> Floats:
+def _studentised(loss: Floats, cell: Positions, group: Positions, draws: int) -> Floats:
     """Return how far bootstrap means of the cells' mean losses are from their own, in standard errors of the sample.
 
     A sample of equal losses is infinitely far, unless all groups are equal. A cell without a drawn group is not part of
     its sample's mean.
     """
     n_groups, n_cells = group.max() + 1, cell.max() + 1
-    counts = _counts(np.random.default_rng(seed), n_groups, n_groups, draws)
+    counts = _counts(np.random.default_rng(0), n_groups, n_groups, draws)
     sums, sizes = np.zeros((2, n_cells, n_groups))
     np.add.at(sums, (cell, group), loss)
     np.add.at(sizes, (cell, group), 1)
@@ -379,47 +370,50 @@ def _counts(random: np.random.Generator, n: int, drawn: int, draws: int) -> Floa
 
 
 # ---- numbers ----------------------------------------------------------------------------------------------------
-def _of_numbers(
-    truth: Floats, predicted: Floats, units: Units, over_folds: bool, draws: int, seed: int
-) -> dict[str, Interval]:
+def _of_numbers(truth: Floats, predicted: Floats, units: Units, over_folds: bool, draws: int) -> dict[str, Interval]:
     """Return the percentile interval of each metric of numbers.
 
     Groups are drawn with replacement, once for all folds. Of S > 1 seeds, S - 1 are drawn with replacement, which makes
     the variance between seeds unbiased (Rao and Wu 1988, doi:10.2307/2288945).
     """
-    random, n_seeds = np.random.default_rng(seed), units.seed.max() + 1
-    groups = _counts(random, units.group.max() + 1, units.group.max() + 1, draws)
+    random, n_groups, n_seeds = np.random.default_rng(0), units.group.max() + 1, units.seed.max() + 1
+    groups = _counts(random, n_groups, n_groups, draws)
     seeds = _counts(random, n_seeds, n_seeds - 1, draws) if n_seeds > 1 else np.ones((draws, 1))
+
+    def sampled(rows: Positions, weight: Floats) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):  # a draw may contain no scan of a fold
+            return np.stack(list(number_scores(truth[rows], predicted[rows], weight).values()))
+
     if not over_folds:
-        everything = number_scores(truth, predicted, groups[:, units.group] * seeds[:, units.seed])
-        return {name: _percentiles(sample, groups.shape[1]) for name, sample in everything.items()}
-    samples: dict[str, list[Floats]] = {}
-    for fold in np.unique(units.fold):
-        total: dict[str, Floats] = {}
-        counted = np.zeros(draws)
-        for one in np.unique(units.seed[units.fold == fold]):
-            rows = np.flatnonzero((units.fold == fold) & (units.seed == one))
-            with np.errstate(invalid="ignore", divide="ignore"):  # a draw may contain no scan of a fold
-                found = number_scores(truth[rows], predicted[rows], groups[:, units.group[rows]])
-                for name, sample in found.items():
-                    total[name] = total.get(name, 0) + np.where(seeds[:, one] > 0, seeds[:, one] * sample, 0)
-            counted += seeds[:, one]
-        for name, sums in total.items():
-            mean = np.divide(sums, counted, out=np.full(draws, np.nan), where=counted > 0)
-            samples.setdefault(name, []).append(mean)
-    means = {name: mean_of_finite(np.stack(folds, axis=1)) for name, folds in samples.items()}
-    return {name: _percentiles(sample, groups.shape[1]) for name, sample in means.items()}
+        samples = sampled(np.arange(len(truth)), groups[:, units.group] * seeds[:, units.seed])
+    else:
+        folds = []
+        for fold in np.unique(units.fold):
+            total, counted = np.zeros((len(NUMBER_METRICS), draws)), np.zeros(draws)
+            for one in np.unique(units.seed[units.fold == fold]):
+                rows = np.flatnonzero((units.fold == fold) & (units.seed == one))
+                values = sampled(rows, groups[:, units.group[rows]])
+                total += np.where(seeds[:, one] > 0, seeds[:, one] * values, 0)
+                counted += seeds[:, one]
+            folds.append(np.divide(total, counted, out=np.full(total.shape, np.nan), where=counted > 0))
+        samples = mean_of_finite(np.stack(folds, axis=-1))
+    return {name: _percentiles(sample, n_groups) for name, sample in zip(NUMBER_METRICS, samples, strict=True)}
 
 
 def _percentiles(sample: Floats, n_groups: int) -> Interval:
-    """Return the expanded percentile interval of a bootstrap sample, ignoring NaN.
-
-    The percentiles are further out than 2.5 and 97.5, as far as a t interval is wider than a normal one without degrees
-    of freedom (Hesterberg 2015, doi:10.1080/00031305.2015.1089789): those of few groups would be too narrow.
-    """
+    """Return the expanded percentile interval of a bootstrap sample, ignoring NaN."""
     sample = sample[np.isfinite(sample)]
     if not len(sample) or n_groups < 2:
         return NO_INTERVAL
-    tail = float(ndtr(-np.sqrt(n_groups / (n_groups - 1)) * quantile(n_groups - 1)))
-    low, high = np.quantile(sample, [tail, 1 - tail])
+    low, high = np.quantile(sample, expanded(n_groups))
     return float(low), float(high)
+
+
+def expanded(n_groups: int) -> Interval:
+    """Return the quantiles of a bootstrap sample that are the ends of an interval.
+
+    They are further out than 2.5 and 97.5 %, as far as a t interval is wider than a normal one without degrees of
+    freedom (Hesterberg 2015, doi:10.1080/00031305.2015.1089789): those of few groups would be too narrow.
+    """
+    tail = float(ndtr(-np.sqrt(n_groups / (n_groups - 1)) * quantile(n_groups - 1)))
+    return tail, 1 - tail

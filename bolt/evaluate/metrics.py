@@ -14,48 +14,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bolt.evaluate.chance import compare_with_chance
 from bolt.evaluate.intervals import intervals
-from bolt.evaluate.scores import (
-    CLASS_COLUMNS,
-    CLASS_METRICS,
-    NUMBER_COLUMNS,
-    NUMBER_METRICS,
-    class_arrays,
-    class_summary,
-    model_of,
-    number_arrays,
-    number_scores,
-    number_summary,
-    ranking_of,
-    scores,
-    with_ranks,
-)
+from bolt.evaluate.scores import METRIC_COLUMNS, class_arrays, deviation, facts_of, fold_metrics, metrics_of, with_ranks
 from bolt.io.files import columns, json_text, read_json, read_table, write_json, write_table
 from bolt.io.integrity import require_outputs, require_present
 from bolt.models.parts.calibration import fit_temperature
 
 TEXT = ("scan_id", "subject", "group", "site", "role", "label", "predicted")
 LOWER_IS_BETTER = ("brier", "log_loss", "mae")
-COLUMNS = columns("evaluate", "folds") | CLASS_COLUMNS | NUMBER_COLUMNS | {"note": "why a value is missing"}
-
-
-def metrics_of(classes: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the metrics for these classes, or for numbers."""
-    return NUMBER_METRICS if classes is None else CLASS_METRICS
-
-
-def fold_metrics(predictions: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, float]:
-    """Compute the metrics of rows of a `predictions.tsv`, usually those with role ``test``."""
-    if classes is None:
-        values = number_scores(*number_arrays(predictions))
-    else:
-        ranking = ranking_of(predictions, classes)
-        stratum = model_of(predictions) if ranking is None else model_of(predictions[["seed"]])
-        values = scores(*class_arrays(predictions, classes), stratum=stratum, ranking=ranking)
-    return {name: float(value[0]) for name, value in values.items()}
+COLUMNS = columns("evaluate", "folds") | METRIC_COLUMNS | {"note": "why a value is missing"}
 
 
 def by_training(tests: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
@@ -120,23 +89,15 @@ def summarise(run: Path, folds: Sequence[int], classes: Sequence[str] | None) ->
             facts = {"n_train": (predictions["role"] == "train").sum(), "n_all": n_all}
             tests.append(tests_with_temperature(predictions, classes).assign(**facts))
         rows.append(row)
-    columns = ["fold", "state", "n_test", *metrics_of(classes), "note"]
-    table = pd.DataFrame(rows).reindex(columns=columns)
-    values = table[list(metrics_of(classes))].astype(float)
+    metrics = list(metrics_of(classes))
+    table = pd.DataFrame(rows).reindex(columns=["fold", "state", "n_test", *metrics, "note"])
+    values = table[metrics].astype(float)
     missing = [row["fold"] for row in rows if row["state"] != "ok"]
-    note = f"without fold {', '.join(missing)}" if missing else ""
-    done = len(rows) - len(missing)
-    summary = [
-        {"fold": name, "state": "", "n_test": done, "note": note, **value.to_dict()}
-        for name, value in (("mean", values.mean()), ("sd", deviation(values)))
-    ]
-    table = pd.concat([table, pd.DataFrame(summary)], ignore_index=True)[columns]
+    about = {"state": "", "n_test": len(rows) - len(missing)}
+    about["note"] = f"without fold {', '.join(missing)}" if missing else ""
+    summary = pd.DataFrame({"mean": values.mean(), "sd": deviation(values)}).T.rename_axis("fold").reset_index()
+    table = pd.concat([table, summary.assign(**about)[list(table)]], ignore_index=True)
     return table, pd.concat(tests, ignore_index=True) if tests else pd.DataFrame(columns=[*TEXT, "fold"])
-
-
-def deviation(values: pd.DataFrame) -> pd.Series:
-    """Return the standard deviation (ddof 0) of each column (a metric of folds); NaN of fewer than two values."""
-    return values.std(ddof=0).where(values.count() > 1)
 
 
 def tests_with_temperature(predictions: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
@@ -156,9 +117,7 @@ def tests_with_temperature(predictions: pd.DataFrame, classes: Sequence[str] | N
     return tests.assign(temperature=[found[key] for key in zip(tests["fold"], tests["seed"], strict=True)])
 
 
-def pooled(
-    predictions: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000, seed: int = 0
-) -> dict[str, Any]:
+def pooled(predictions: pd.DataFrame, classes: Sequence[str] | None, *, draws: int = 1000) -> dict[str, Any]:
     """Compute metrics over the test scans of all folds together, with their intervals.
 
     Parameters
@@ -166,25 +125,19 @@ def pooled(
     predictions : DataFrame
         Test rows of all folds; each scan is tested once.
     classes : sequence of str or None
-    draws, seed : int
+    draws : int
         Of the bootstrap, for metrics whose intervals need one (`bolt.evaluate.intervals`).
 
     Returns
     -------
     dict
         For each metric ``{value, low, high}`` (95 % interval; NaN: too few groups), ``n_groups``, and the entries of
-        `bolt.evaluate.scores.class_summary` or of `bolt.evaluate.scores.number_summary`.
+        `bolt.evaluate.scores.facts_of`.
     """
-    values = fold_metrics(predictions, classes)
-    ends = intervals(predictions, classes, over_folds=False, draws=draws, seed=seed)
-    summary: dict[str, Any] = {
-        metric: {"value": values[metric], **dict(zip(("low", "high"), ends[metric], strict=True))}
-        for metric in metrics_of(classes)
-    }
-    n_groups = {"n_groups": predictions["group"].nunique()}
-    if classes is None:
-        return summary | number_summary(*number_arrays(predictions)) | n_groups
-    return summary | class_summary(predictions, classes) | n_groups
+    ends, summary = intervals(predictions, classes, over_folds=False, draws=draws), {}
+    for metric, value in fold_metrics(predictions, classes).items():
+        summary[metric] = {"value": value, "low": ends[metric][0], "high": ends[metric][1]}
+    return summary | facts_of(predictions, classes) | {"n_groups": predictions["group"].nunique()}
 
 
 def by_site(predictions: pd.DataFrame, classes: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -234,7 +187,7 @@ def write_metrics(
     classes: Sequence[str] | None,
     folds: Sequence[int],
     out: Path,
-    repeated: NDArray[np.floating] | None = None,
+    repeated: np.ndarray | None = None,
     *,
     outer: int | None = None,
 ) -> None:

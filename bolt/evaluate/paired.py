@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 from bolt.cohort.confounding import holm
-from bolt.evaluate.metrics import by_fold, metrics_of
-from bolt.evaluate.scores import class_arrays, log_losses, number_arrays, squared_errors
+from bolt.evaluate.metrics import by_fold
+from bolt.evaluate.scores import Floats, metrics_of, scan_scores
 from bolt.io.files import columns
 
 FEWEST_FOLDS = 6  # with five, the smallest two-sided p of the signed-rank test is 0.06
@@ -34,7 +33,7 @@ TESTS = ("wilcoxon_p", "corrected_t_p", "permutation_p")
 TEST_COLUMNS = columns("evaluate", "tests")
 
 
-def wilcoxon(difference: NDArray[np.floating]) -> float:
+def wilcoxon(difference: Floats) -> float:
     """Compute the two-sided p of the Wilcoxon signed-rank test, exact for up to `EXACT` differences.
 
     NaN for fewer than `FEWEST_FOLDS` folds. Folds without a difference are dropped (Wilcoxon 1945,
@@ -53,7 +52,7 @@ def wilcoxon(difference: NDArray[np.floating]) -> float:
     return float(np.mean(np.abs(ranks @ signs) >= abs(ranks @ np.sign(nonzero)) - 1e-9))
 
 
-def corrected_t(difference: NDArray[np.floating], ratio: float) -> float:
+def corrected_t(difference: Floats, ratio: float) -> float:
     """Compute the two-sided p of the corrected resampled t-test.
 
     For the differences d of k folds, t = mean(d) / sqrt((1/k + n_test/n_train) var(d)), with k - 1 in the variance and
@@ -80,7 +79,7 @@ def corrected_t(difference: NDArray[np.floating], ratio: float) -> float:
     return float(2 * stats.t.sf(abs(t), k - 1))
 
 
-def sign_flip(difference: NDArray[np.floating], *, draws: int = DRAWS, seed: int = 0) -> float:
+def sign_flip(difference: Floats, *, draws: int = DRAWS, seed: int = 0) -> float:
     """Compute the two-sided p of the paired sign-flip test: how often random signs give as large a sum.
 
     Parameters
@@ -104,9 +103,7 @@ def sign_flip(difference: NDArray[np.floating], *, draws: int = DRAWS, seed: int
     return (1 + extreme) / (1 + draws)
 
 
-def compare(
-    reference: pd.DataFrame, other: pd.DataFrame, classes: Sequence[str] | None, *, seed: int = 0
-) -> list[dict[str, Any]]:
+def compare(reference: pd.DataFrame, other: pd.DataFrame, classes: Sequence[str] | None) -> list[dict[str, Any]]:
     """Test one row against the reference.
 
     Parameters
@@ -114,8 +111,6 @@ def compare(
     reference, other : DataFrame
         ``predictions.tsv`` with all roles, of every fold and seed that finished.
     classes : sequence of str or None
-    seed : int
-        Of the sign flips.
 
     Returns
     -------
@@ -135,7 +130,7 @@ def compare(
     differences = by_fold(a, classes) - by_fold(b, classes)
     train = (n_train[0].groupby("fold").mean() + n_train[1].groupby("fold").mean()) / 2
     ratio = float((a.groupby("fold")["scan_id"].nunique() / train.reindex(folds)).mean())
-    of_scans = pd.DataFrame(_scan_scores(a, classes)) - pd.DataFrame(_scan_scores(b, classes))
+    of_scans = pd.DataFrame(scan_scores(a, classes)) - pd.DataFrame(scan_scores(b, classes))
     of_scans = of_scans.groupby([a["group"], a["scan_id"]]).mean()  # over seeds
     rows = []
     for metric in metrics_of(classes):
@@ -148,7 +143,7 @@ def compare(
         row["note"] = "; ".join(filter(None, [undefined, few, same]))
         if metric in of_scans:
             row["pooled_difference"] = of_scans[metric].mean()
-            row["permutation_p"] = sign_flip(of_scans[metric].groupby("group").sum().to_numpy(), seed=seed)
+            row["permutation_p"] = sign_flip(of_scans[metric].groupby("group").sum().to_numpy())
         rows.append(row)
     return rows
 
@@ -180,13 +175,3 @@ def compare_all(rows: dict[str, pd.DataFrame], reference: str, classes: Sequence
         table[name] = table[name].astype(float)
         table[f"{name}_holm"] = table.groupby("metric", sort=False)[name].transform(holm)
     return table
-
-
-def _scan_scores(tests: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, NDArray[np.floating]]:
-    """Return what metrics average over scans, by metric, (n,) each."""
-    if classes is None:
-        number, predicted_number = number_arrays(tests)
-        return {"mae": np.abs(number - predicted_number)}
-    truth, predicted, probability = class_arrays(tests, classes)
-    right = (truth == predicted).astype(float)
-    return {"accuracy": right, "brier": squared_errors(truth, probability), "log_loss": log_losses(truth, probability)}

@@ -14,27 +14,14 @@ import pandas as pd
 
 from bolt.config.study import Entry
 from bolt.evaluate.intervals import intervals
-from bolt.evaluate.metrics import (
-    by_fold,
-    by_site,
-    by_training,
-    deviation,
-    fold_predictions,
-    metrics_of,
-    pooled,
-    tests_with_temperature,
-)
+from bolt.evaluate.metrics import by_fold, by_site, by_training, fold_predictions, pooled, tests_with_temperature
 from bolt.evaluate.paired import TEST_COLUMNS, compare_all
+from bolt.evaluate.scores import deviation, metrics_of
 from bolt.io.files import columns
 
 KEYS = columns("evaluate", "row")
 SITE_COLUMNS = KEYS | columns("evaluate", "sites")
-TESTS_COLUMNS = {
-    **KEYS,
-    "reference": "Row that is tested against",
-    **TEST_COLUMNS,
-    **columns("evaluate", "scope"),
-}
+TESTS_COLUMNS = KEYS | {"reference": "Row that is tested against"} | TEST_COLUMNS | columns("evaluate", "scope")
 NOT_ASKED = "not asked for (folds.run)"
 
 
@@ -74,24 +61,21 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
     These are the columns of an experiment's table without the paper's (``<experiment>.tsv``).
     """
     classes = entry.classes or None
-    tests = gathered.predictions
-    tests = tests_with_temperature(tests, classes) if len(tests) else tests
-    reasons = list(dict.fromkeys(gathered.missing.values()))
     about: dict[str, Any] = {
-        "dataset": entry.dataset,
-        "atlas": entry.atlas,
-        "row": entry.row,
+        **_keys(entry),
         "n_folds": 0,
         "expected_folds": len(due(entry)),
         "missing_folds": ", ".join(map(str, gathered.missing)) or None,
-        "n_scans": tests["scan_id"].nunique() if len(tests) else 0,
-        "n_all_scans": gathered.predictions["scan_id"].nunique() if len(tests) else 0,
-        "note": entry.note or "; ".join(reasons) or None,
+        "n_scans": 0,
+        "n_all_scans": 0,
+        "note": entry.note or "; ".join(dict.fromkeys(gathered.missing.values())) or None,
         "fidelity": fidelity.level if (fidelity := entry.model.fidelity) else None,
         "fidelity_note": fidelity.note if fidelity else None,
     }
-    if tests.empty:
+    if gathered.predictions.empty:
         return pd.DataFrame([about | {"metric": metric} for metric in metrics_of(classes)])
+    tests = tests_with_temperature(gathered.predictions, classes)
+    about |= {"n_scans": tests["scan_id"].nunique(), "n_all_scans": gathered.predictions["scan_id"].nunique()}
     trainings = by_training(tests, classes)
     folds, seeds = by_fold(tests, classes), trainings.groupby("seed").mean()
     sd, within = deviation(folds), trainings.groupby("fold").var().mean() ** 0.5
@@ -114,11 +98,8 @@ def summaries(entry: Entry, gathered: Gathered) -> pd.DataFrame:
             "sd": sd[metric],
             "sd_seeds": seeds[metric].std(),
             "sd_seeds_within": within[metric],
-            "low": ends[metric][0],
-            "high": ends[metric][1],
-            "pooled": together[metric]["value"],
-            "pooled_low": together[metric]["low"],
-            "pooled_high": together[metric]["high"],
+            **dict(zip(("low", "high"), ends[metric], strict=True)),
+            **dict(zip(("pooled", "pooled_low", "pooled_high"), together[metric].values(), strict=True)),
             "no_skill": no_skill.get(metric),
         }
         if metric in scaled:
@@ -136,13 +117,15 @@ def sites(entry: Entry, gathered: Gathered) -> pd.DataFrame:
     tests = gathered.predictions[gathered.predictions["role"] == "test"]
     rows = []
     for site in by_site(tests, classes) if len(tests) else []:
-        about: dict[str, Any] = {"dataset": entry.dataset, "atlas": entry.atlas, "row": entry.row}
-        about |= {name: site.get(name) for name in ("site", "n_scans", "n_groups", "majority_accuracy")}
+        about = _keys(entry) | {name: site.get(name) for name in ("site", "n_scans", "n_groups", "majority_accuracy")}
         for metric in metrics_of(classes):
-            interval = site[metric]
-            values = {"pooled": interval["value"], "low": interval["low"], "high": interval["high"]}
-            rows.append(about | {"metric": metric} | values)
+            rows.append(about | {"metric": metric, **site[metric], "pooled": site[metric]["value"]})
     return pd.DataFrame(rows, columns=list(SITE_COLUMNS))
+
+
+def _keys(entry: Entry) -> dict[str, Any]:
+    """Return what names a row: `KEYS`."""
+    return {"dataset": entry.dataset, "atlas": entry.atlas, "row": entry.row}
 
 
 def paired_tests(entries: Sequence[Entry], gathered: Sequence[Gathered], reference: str) -> pd.DataFrame:
@@ -155,13 +138,9 @@ def paired_tests(entries: Sequence[Entry], gathered: Sequence[Gathered], referen
     for (dataset, atlas), found in places.items():
         rows = {entry.row: predictions for entry, predictions in found}
         if reference in rows and len(rows) > 1:
-            about = {
-                "dataset": dataset,
-                "atlas": atlas,
-                "reference": reference,
-                "expected_folds": max(len(due(entry)) for entry, _ in found),
-                "n_all_scans": pd.concat([predictions["scan_id"] for predictions in rows.values()]).nunique(),
-            }
+            about: dict[str, Any] = {"dataset": dataset, "atlas": atlas, "reference": reference}
+            about["expected_folds"] = max(len(due(entry)) for entry, _ in found)
+            about["n_all_scans"] = pd.concat([predictions["scan_id"] for predictions in rows.values()]).nunique()
             tables.append(compare_all(rows, reference, found[0][0].classes or None).assign(**about))
     names = list(TESTS_COLUMNS)
     return pd.concat(tables, ignore_index=True)[names] if tables else pd.DataFrame(columns=names)

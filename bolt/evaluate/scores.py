@@ -30,22 +30,54 @@ BINS = 15
 SMALLEST = 1e-6
 """Probabilities below it count as this in the log loss, whose largest value is therefore 13.8."""
 RANK = "rank_"
+Floats = NDArray[np.floating]
+Positions = NDArray[np.integer]
 METRICS = ("accuracy", "recall", "precision", "auc")
 """Metrics of the paper."""
 CLASS_METRICS = (*METRICS, "balanced_accuracy", "brier", "log_loss")
 NUMBER_METRICS = ("r", "mae", "r2")
-CLASS_COLUMNS = columns("evaluate", "classes", smallest=SMALLEST)
-NUMBER_COLUMNS = columns("evaluate", "numbers")
+METRIC_COLUMNS = columns("evaluate", "classes", smallest=SMALLEST) | columns("evaluate", "numbers")
+
+
+def metrics_of(classes: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of the metrics for these classes, or for numbers."""
+    return NUMBER_METRICS if classes is None else CLASS_METRICS
+
+
+def fold_metrics(predictions: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, float]:
+    """Compute the metrics of rows of a `predictions.tsv`, usually those with role ``test``."""
+    if classes is None:
+        values = number_scores(*number_arrays(predictions))
+    else:
+        ranking = ranking_of(predictions, classes)
+        stratum = model_of(predictions) if ranking is None else model_of(predictions[["seed"]])
+        values = scores(*class_arrays(predictions, classes), stratum=stratum, ranking=ranking)
+    return {name: float(value[0]) for name, value in values.items()}
+
+
+def deviation(values: pd.DataFrame) -> pd.Series:
+    """Return the standard deviation (ddof 0) of each column (a metric of folds); NaN of fewer than two values."""
+    return values.std(ddof=0).where(values.count() > 1)
+
+
+def scan_scores(predictions: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, Floats]:
+    """Return what metrics average over scans, by metric, (n,) each."""
+    if classes is None:
+        number, predicted_number = number_arrays(predictions)
+        return {"mae": np.abs(number - predicted_number)}
+    truth, predicted, probability = class_arrays(predictions, classes)
+    right = (truth == predicted).astype(float)
+    return {"accuracy": right, "brier": squared_errors(truth, probability), "log_loss": log_losses(truth, probability)}
 
 
 def scores(
-    truth: NDArray[Any],
-    predicted: NDArray[Any],
-    probability: NDArray[np.floating],
-    weight: NDArray[np.floating] | None = None,
-    stratum: NDArray[np.integer] | None = None,
-    ranking: NDArray[np.floating] | None = None,
-) -> dict[str, NDArray[np.floating]]:
+    truth: Positions,
+    predicted: Positions,
+    probability: Floats,
+    weight: Floats | None = None,
+    stratum: Positions | None = None,
+    ranking: Floats | None = None,
+) -> dict[str, Floats]:
     """Compute the metrics of predictions, under one or more weightings of the rows.
 
     Parameters
@@ -91,7 +123,7 @@ def scores(
     }
 
 
-def squared_errors(truth: NDArray[np.integer], probability: NDArray[np.floating]) -> NDArray[np.floating]:
+def squared_errors(truth: Positions, probability: Floats) -> Floats:
     """Return what the Brier score averages, the squared distance of probabilities from the truth, (n,).
 
     Two classes: of the positive class, 0 to 1; a coin has 0.25. More classes: summed over classes, 0 to 2 (Brier 1950,
@@ -101,7 +133,7 @@ def squared_errors(truth: NDArray[np.integer], probability: NDArray[np.floating]
     return squares[:, 1] if probability.shape[1] == 2 else squares.sum(axis=1)
 
 
-def log_losses(truth: NDArray[np.integer], probability: NDArray[np.floating]) -> NDArray[np.floating]:
+def log_losses(truth: Positions, probability: Floats) -> Floats:
     """Return the negative natural logarithm of each scan's probability of its true class, (n,).
 
     Probabilities are at least `SMALLEST`, so that one scan whose true class had none does not make the mean infinite.
@@ -109,19 +141,14 @@ def log_losses(truth: NDArray[np.integer], probability: NDArray[np.floating]) ->
     return -np.log(probability[np.arange(len(truth)), truth].clip(SMALLEST, 1))
 
 
-def mean_of_finite(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def mean_of_finite(values: Floats) -> Floats:
     """Average over the last axis, ignoring NaN; NaN if nothing is left."""
     finite = np.isfinite(values)
     total = np.where(finite, values, 0).sum(axis=-1)
     return np.divide(total, finite.sum(axis=-1), out=np.full_like(total, np.nan), where=finite.any(axis=-1))
 
 
-def _auc(
-    positive: NDArray[np.bool_],
-    score: NDArray[np.floating],
-    weight: NDArray[np.floating],
-    stratum: NDArray[np.integer],
-) -> NDArray[np.floating]:
+def _auc(positive: NDArray[np.bool_], score: Floats, weight: Floats, stratum: Positions) -> Floats:
     """Compute the AUC for each row of `weight`: the share of positive-negative pairs in order, ties counted half.
 
     Both members of a pair are of the same stratum. Scikit-learn's `roc_auc_score` takes one weighting per call, which
@@ -142,7 +169,7 @@ def _auc(
     return np.divide(ordered, pairs, out=np.full_like(ordered, np.nan), where=pairs > 0)
 
 
-def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[Positions, Positions, Floats]:
     """Return labels and predictions as positions in `classes`, and probabilities, (n, classes).
 
     Raises
@@ -155,30 +182,35 @@ def class_arrays(predictions: pd.DataFrame, classes: Sequence[str]) -> tuple[NDA
         positions[column] = pd.Index(classes).get_indexer(predictions[column].astype(str))
         unknown = predictions[positions[column] < 0]
         if len(unknown):
-            raise DataError(
-                f"{column} '{unknown[column].iloc[0]}' is not one of the classes {list(classes)}",
-                where=f"predictions, scan {unknown['scan_id'].iloc[0]}",
-                hint="Train again after changing 'classes' in the dataset's configuration",
-            )
+            what = f"{column} '{unknown[column].iloc[0]}' is not one of the classes {list(classes)}"
+            raise _error(what, unknown, "Train again after changing 'classes' in the dataset's configuration")
     probability = predictions[[f"p_{c}" for c in classes]].to_numpy(float)
-    missing = ~np.isfinite(probability).all(axis=1)
-    if missing.any():
-        raise DataError(
-            "a class probability is missing",
-            where=f"predictions, scan {predictions.loc[missing, 'scan_id'].iloc[0]}",
-            hint="Delete this fold's folder and train it again",
-        )
+    missing = predictions[~np.isfinite(probability).all(axis=1)]
+    if len(missing):
+        raise _error("a class probability is missing", missing, "Delete this fold's folder and train it again")
     return positions["label"], positions["predicted"], probability
 
 
-def class_summary(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:
+def _error(what: str, rows: pd.DataFrame, hint: str) -> DataError:
+    """Return an error that names the first scan of some rows."""
+    return DataError(what, where=f"predictions, scan {rows['scan_id'].iloc[0]}", hint=hint)
+
+
+def facts_of(predictions: pd.DataFrame, classes: Sequence[str] | None) -> dict[str, Any]:
     """Return the entries of ``summary.json`` besides the metrics.
 
-    ``majority_accuracy`` (always predicting the most frequent test label), ``auc_across`` (the AUC that also compares
-    scans of different folds, as scikit-learn's does for all rows of a seed), ``n_scans``, ``classes``, ``confusion``
-    (rows: true class), ``calibration`` (`reliability`), if every fold has a temperature
-    ``calibrated`` (`after_temperature`), and, for two classes, ``roc``, the mean of the folds' curves.
+    Of numbers ``mean_guess_mae`` (the error of predicting their mean), ``n_scans``, and all pairs: ``truth`` and
+    ``predicted``.
+
+    Of classes ``majority_accuracy`` (always predicting the most frequent test label), ``auc_across`` (the AUC that also
+    compares scans of different folds, as scikit-learn's does for all rows of a seed), ``n_scans``, ``classes``,
+    ``confusion`` (rows: true class), ``calibration`` (`reliability`), if every fold has a temperature ``calibrated``
+    (`after_temperature`), and, of two classes, ``roc``, the mean of the folds' curves.
     """
+    if classes is None:
+        number, predicted_number = number_arrays(predictions)
+        of_mean = float(np.abs(number - number.mean()).mean())
+        return {"mean_guess_mae": of_mean, "n_scans": len(number), "truth": number, "predicted": predicted_number}
     from sklearn.metrics import confusion_matrix  # slow to import, and the report needs only names
 
     truth, predicted, probability = class_arrays(predictions, classes)
@@ -213,23 +245,13 @@ def after_temperature(predictions: pd.DataFrame, classes: Sequence[str]) -> dict
     scaled = with_temperature(probability, temperature[:, None])
     values = scores(truth, predicted, scaled)
     errors = reliability(truth, predicted, scaled, predictions["scan_id"].to_numpy())
-    return {
-        "brier": float(values["brier"][0]),
-        "log_loss": float(values["log_loss"][0]),
-        "ece": errors["ece"],
-        "ece_if_calibrated": errors["ece_if_calibrated"],
-        "temperature": float(np.exp(np.log(temperature).mean())),
-    }
+    found = {name: float(values[name][0]) for name in ("brier", "log_loss")}
+    found |= {name: errors[name] for name in ("ece", "ece_if_calibrated")}
+    return found | {"temperature": float(np.exp(np.log(temperature).mean()))}
 
 
 def reliability(
-    truth: NDArray[np.integer],
-    predicted: NDArray[np.integer],
-    probability: NDArray[np.floating],
-    scan: NDArray[Any] | None = None,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    truth: Positions, predicted: Positions, probability: Floats, scan: NDArray[Any] | None = None, *, draws: int = 1000
 ) -> dict[str, Any]:
     """Return the reliability diagram of the predicted class, and its expected calibration error.
 
@@ -239,7 +261,7 @@ def reliability(
     probability : float array (n, classes)
     scan : array (n,), optional
         Predictions by several seeds are of the same scan; by default every row is a scan.
-    draws, seed : int
+    draws : int
         Simulations of a perfectly calibrated model.
 
     Returns
@@ -253,9 +275,9 @@ def reliability(
     filled, place = np.unique(bins, return_inverse=True)
     in_bin, right = np.eye(len(filled))[place], truth == predicted
     scan = np.arange(len(truth)) if scan is None else np.unique(scan, return_inverse=True)[1]
-    luck = np.random.default_rng(seed).random((draws, scan.max() + 1))[:, scan]
+    luck = np.random.default_rng(0).random((draws, scan.max() + 1))[:, scan]
 
-    def errors(right: NDArray[np.bool_]) -> NDArray[np.floating]:
+    def errors(right: NDArray[np.bool_]) -> Floats:
         return np.abs((right - confidence) @ in_bin).sum(axis=1) / len(confidence)
 
     return {
@@ -267,7 +289,7 @@ def reliability(
     }
 
 
-def model_of(predictions: pd.DataFrame) -> NDArray[np.intp]:
+def model_of(predictions: pd.DataFrame) -> Positions:
     """Return a number of the model, its fold and seed, that made each prediction; all 0 if neither is known."""
     known = [column for column in ("fold", "seed") if column in predictions]
     if not known:
@@ -286,13 +308,13 @@ def with_ranks(predictions: pd.DataFrame, classes: Sequence[str]) -> pd.DataFram
     return predictions.assign(**ranks)
 
 
-def ranking_of(predictions: pd.DataFrame, classes: Sequence[str]) -> NDArray[np.floating] | None:
+def ranking_of(predictions: pd.DataFrame, classes: Sequence[str]) -> Floats | None:
     """Return the columns of `with_ranks`, (n, classes), which may be compared between folds; None without them."""
     names = [f"{RANK}{name}" for name in classes]
     return predictions[names].to_numpy(float) if set(names) <= set(predictions) else None
 
 
-def _mean_roc(truth: NDArray[Any], score: NDArray[np.floating], model: NDArray[np.intp]) -> dict[str, Any]:
+def _mean_roc(truth: Positions, score: Floats, model: Positions) -> dict[str, Any]:
     """Average the ROC curves of models with test scans of both classes, at equally spaced false-positive rates."""
     from sklearn.metrics import roc_curve  # slow to import
 
@@ -309,9 +331,7 @@ def _mean_roc(truth: NDArray[Any], score: NDArray[np.floating], model: NDArray[n
 
 
 # ---- numbers ----------------------------------------------------------------------------------------------------
-def number_scores(
-    truth: NDArray[np.floating], predicted: NDArray[np.floating], weight: NDArray[np.floating] | None = None
-) -> dict[str, NDArray[np.floating]]:
+def number_scores(truth: Floats, predicted: Floats, weight: Floats | None = None) -> dict[str, Floats]:
     """Compute the metrics of predictions, under one or more weightings of the rows.
 
     Parameters
@@ -329,7 +349,7 @@ def number_scores(
     weight = np.ones((1, len(truth))) if weight is None else weight
     total = weight.sum(axis=1)
 
-    def centred(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def centred(values: Floats) -> Floats:
         return values - (weight @ values / total)[:, None]
 
     x, y = centred(truth), centred(predicted)
@@ -341,7 +361,7 @@ def number_scores(
     return {name: np.where(np.isfinite(value), value, np.nan) for name, value in values.items()}
 
 
-def number_arrays(predictions: pd.DataFrame) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+def number_arrays(predictions: pd.DataFrame) -> tuple[Floats, Floats]:
     """Return labels and predictions as numbers, (n,) each.
 
     Raises
@@ -352,22 +372,9 @@ def number_arrays(predictions: pd.DataFrame) -> tuple[NDArray[np.floating], NDAr
     arrays = []
     for column in ("label", "predicted"):
         values = pd.to_numeric(predictions[column], errors="coerce").to_numpy(float)
-        if not np.isfinite(values).all():
-            row = predictions[~np.isfinite(values)].iloc[0]
-            raise DataError(
-                f"{column} '{row[column]}' is not a number",
-                where=f"predictions, scan {row['scan_id']}",
-                hint="Train again after changing 'classes' in the dataset's configuration",
-            )
+        unknown = predictions[~np.isfinite(values)]
+        if len(unknown):
+            what = f"{column} '{unknown[column].iloc[0]}' is not a number"
+            raise _error(what, unknown, "Train again after changing 'classes' in the dataset's configuration")
         arrays.append(values)
     return arrays[0], arrays[1]
-
-
-def number_summary(truth: NDArray[np.floating], predicted: NDArray[np.floating]) -> dict[str, Any]:
-    """Return the entries of ``summary.json`` besides the metrics: the error of predicting the mean, and all pairs."""
-    return {
-        "mean_guess_mae": float(np.abs(truth - truth.mean()).mean()),
-        "n_scans": len(truth),
-        "truth": truth,
-        "predicted": predicted,
-    }

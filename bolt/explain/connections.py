@@ -27,15 +27,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.spatial.distance import squareform
 
 from bolt.cohort.units import label_units, people
 from bolt.evaluate.metrics import fold_predictions
-from bolt.evaluate.scores import number_arrays
+from bolt.evaluate.scores import Floats, Positions, number_arrays
 from bolt.explain.regions import select
 from bolt.explain.trust.stability import map_pairs, write_agreement
-from bolt.io.files import atomic, columns, write_table
+from bolt.explain.weights import write_array
+from bolt.io.files import columns, write_table
 from bolt.series.cache import SeriesCache, connectivity, n_pairs
 
 SHUFFLES = 1000
@@ -70,7 +70,7 @@ def write_connections(
     fraction: float = 0.02,
     permutations: int = 200,
 ) -> None:
-    """Write `OUTPUTS`, ``connection_regions.tsv`` and ``connection_stability.tsv``.
+    """Write ``connections.tsv`` and ``.npy``, and ``connection_networks.tsv``, ``_regions.tsv`` and ``_stability.tsv``.
 
     ``connections.npy`` has every correlation, (outputs, R (R - 1) / 2) float32: the strict upper triangle, row by row.
 
@@ -122,21 +122,20 @@ def write_connections(
         listed.append(table.assign(same_sign=same_sign[order], n_folds=len(np.unique(fold)), n=len(fold)))
         strength = _strengths(rois, np.where(p < ALPHA, r, 0), np.stack([each[0] for each in own_maps]), fraction)
         regions += [each.assign(**{"class": name}) for each in strength]
-    with atomic(out / OUTPUTS[2]) as temporary, temporary.open("wb") as file:
-        np.save(file, np.stack(all_r))
+    write_array(np.stack(all_r), out / "connections.npy")
     by_fold = {str(k): np.stack(each, axis=1) for k, *each in zip(np.unique(fold), *maps, strict=True)}
     pairs = map_pairs({name: each[0] for name, each in by_fold.items()}, shown, fraction)
     rows = [row | {"between": "folds", "what": "connections"} for row in pairs]
     compared = {("folds", "connections"): list(combinations(by_fold.values(), 2))}
     write_agreement(rows, compared, shown, fraction, out / "connection_stability.tsv")
     write_table(pd.concat(regions)[list(REGION_COLUMNS)], out / "connection_regions.tsv", REGION_COLUMNS)
-    write_table(pd.concat(networks)[list(NETWORK_COLUMNS)], out / OUTPUTS[1], NETWORK_COLUMNS)
-    write_table(pd.concat(listed)[list(CONNECTION_COLUMNS)], out / OUTPUTS[0], CONNECTION_COLUMNS)
+    write_table(pd.concat(networks)[list(NETWORK_COLUMNS)], out / "connection_networks.tsv", NETWORK_COLUMNS)
+    write_table(pd.concat(listed)[list(CONNECTION_COLUMNS)], out / "connections.tsv", CONNECTION_COLUMNS)
 
 
 def correlate(
-    fold: NDArray[np.integer], output: NDArray[np.floating], connections: NDArray[np.float32], shuffles: int = SHUFFLES
-) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
+    fold: Positions, output: Floats, connections: Floats, shuffles: int = SHUFFLES
+) -> tuple[Floats, Floats, Floats]:
     """Correlate connections with an output, and compare with shuffles of the output within folds.
 
     The null distribution is that of the strongest of all connections, so that p-values hold for all of them together
@@ -174,9 +173,7 @@ def correlate(
     return r, (1 + at_least) / (1 + shuffles), np.mean([sign == np.sign(r) for sign in signs], axis=0)
 
 
-def fold_maps(
-    fold: NDArray[np.integer], output: NDArray[np.floating], connections: NDArray[np.float32], shuffles: int
-) -> list[NDArray[np.float64]]:
+def fold_maps(fold: Positions, output: Floats, connections: Floats, shuffles: int) -> list[Floats]:
     """Return the strength of each region in each fold: the sum of the fold's strongest correlations (`STRONGEST`).
 
     All of them would bury few in the noise of many, and those that are significant over all folds would be chosen by
@@ -207,9 +204,7 @@ def fold_maps(
     return maps
 
 
-def _strengths(
-    rois: pd.DataFrame, r: NDArray[np.floating], by_fold: NDArray[np.floating], fraction: float
-) -> list[pd.DataFrame]:
+def _strengths(rois: pd.DataFrame, r: Floats, by_fold: Floats, fraction: float) -> list[pd.DataFrame]:
     """Return strengths of regions where connections (pairs,) are stronger with the output, and where they are weaker.
 
     `r` is 0 where not significant, `by_fold` (folds, rois) are `fold_maps`.
@@ -230,9 +225,7 @@ def _tests(run: Path, fold: int) -> pd.DataFrame:
     return fold_predictions(run / f"fold-{fold}")[2].query("role == 'test'").reset_index(drop=True)
 
 
-def _outputs(
-    tests: pd.DataFrame, classes: Sequence[str] | None, shown: Sequence[str]
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+def _outputs(tests: pd.DataFrame, classes: Sequence[str] | None, shown: Sequence[str]) -> tuple[Floats, Floats]:
     """Return log odds of the shown classes, or predicted numbers, and the truth, (scans, outputs) each."""
     if classes is None:
         truth, predicted = number_arrays(tests)
@@ -245,7 +238,7 @@ def _outputs(
 
 def sample(
     cache: SeriesCache, tests: Mapping[int, pd.DataFrame], classes: Sequence[str] | None, shown: Sequence[str]
-) -> tuple[NDArray[np.integer], NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
+) -> tuple[Positions, Floats, Floats, Floats]:
     """Return fold, outputs and truths (n, outputs), and connections (n, pairs) of tested people and folds.
 
     Outputs and truths are z-scored within folds, connections centred. `tests` are test rows of each fold's predictions,

@@ -22,6 +22,7 @@ of a few consecutive ones slides down that list. At offset 0 they are the landma
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +33,9 @@ from sklearn.linear_model import LogisticRegression
 
 from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
 from bolt.evaluate.scores import METRICS, scores
-from bolt.explain.weights import SIGN_CONTROLS, read_controls, read_importance
+from bolt.explain.weights import SIGN_CONTROLS, read_controls, read_importance, write_array
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, columns, holds_something, write_table
+from bolt.io.files import columns, holds_something, write_table
 
 LANDMARK_COLUMNS = columns("explain", "landmarks")
 TEST_COLUMNS = columns("explain", "landmark_tests", FEWEST_FOLDS=FEWEST_FOLDS)
@@ -118,8 +119,7 @@ class FoldScans:
 
     def only(self, chosen: Chosen) -> FoldScans:
         """Return the same scans with only the chosen volumes, in that order, copied into memory."""
-        few = object.__new__(FoldScans)
-        few.n_classes, few.side_by_side = self.n_classes, self.side_by_side
+        few = copy(self)
         few.parts = {
             role: [scan._replace(series=scan.series[chosen[scan.name]]) for scan in part]
             for role, part in self.parts.items()
@@ -174,31 +174,19 @@ class FoldScans:
         return rows, coefficients
 
 
-class FoldWeights(NamedTuple):
-    """Importance weights of a fold's scans.
+def read_curves(folder: Path) -> tuple[pd.DataFrame, dict[str, Curves]]:
+    """Read what `bolt.explain.importance` has written; `DataError` if it explained the predicted class only.
 
-    Attributes
-    ----------
+    Returns
+    -------
     table : DataFrame
         ``importance.tsv``.
     curves : dict
         ``important`` and each of `bolt.explain.weights.OTHER_CLASSES` to the weights of every scan.
-    predicted : dict
-        Scan to its predicted class.
     """
-
-    table: pd.DataFrame
-    curves: dict[str, Curves]
-    predicted: dict[str, str]
-
-    @classmethod
-    def read(cls, folder: Path) -> FoldWeights:
-        """Read what `bolt.explain.importance` has written; `DataError` if it explained the predicted class only."""
-        table, important = read_importance(folder)
-        scans = table["scan_id"].tolist()
-        weights = {"important": important, **read_controls(folder)}
-        curves: dict[str, Curves] = {name: dict(zip(scans, each, strict=True)) for name, each in weights.items()}
-        return cls(table, curves, dict(zip(scans, table["predicted"], strict=True)))
+    table, important = read_importance(folder)
+    weights = {"important": important, **read_controls(folder)}
+    return table, {name: dict(zip(table["scan_id"], each, strict=True)) for name, each in weights.items()}
 
 
 class Landmarks(NamedTuple):
@@ -268,27 +256,26 @@ def landmark_regression(
     DataError
         A fold was explained for the predicted class only; or a scan is too short to have `tokens` volumes side by side.
     """
-    explained = {fold: FoldWeights.read(run / f"fold-{fold}") for fold in folds}
-    shortest = min((len(w) for weights in explained.values() for w in weights.curves["important"].values()), default=0)
+    explained = {fold: read_curves(run / f"fold-{fold}") for fold in folds}
+    shortest = min((len(w) for _, curves in explained.values() for w in curves["important"].values()), default=0)
     if side_by_side and shortest < tokens:
         what = f"a scan has only {shortest} volumes, fewer than the {tokens} that its regression takes side by side"
         hint = "Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'"
         raise DataError(what, where=run, hint=hint)
     rows, coefficients, controls, curve, ratios = [], [], [], [], []
-    for fold, weights in explained.items():
-        folder = run / f"fold-{fold}"
-        data = FoldScans(cache, weights.table, classes, where=folder, side_by_side=side_by_side)
-        fitted = _chosen_by(weights, data, tokens, random_draws, [seed, fold])
-        important = weights.curves["important"]
+    for fold, (table, curves) in explained.items():
+        folder, drawn = run / f"fold-{fold}", (tokens, random_draws, [seed, fold])
+        data = FoldScans(cache, table, classes, where=folder, side_by_side=side_by_side)
+        fitted = _chosen_by(table, curves, data, *drawn)
+        important = curves["important"]
         lengths = {scan: len(w) for scan, w in important.items()}
-        random = averaged([data.regress(draw) for draw in random_volumes(lengths, tokens, random_draws, [seed, fold])])
+        random = averaged([data.regress(draw) for draw in random_volumes(lengths, *drawn)])
         by_inner: dict[str, Regression] = {}
         if inner and holds_something(folder / "inner/importance.tsv"):
-            unseen = FoldWeights.read(folder / "inner")  # weights by models that did not see the training scans
-            if {scan.name for scan in data.parts["train"]} <= set(unseen.curves["important"]):
-                curves: dict[str, Curves] = {k: {**own, **unseen.curves[k]} for k, own in weights.curves.items()}
-                joined = weights._replace(curves=curves, predicted=weights.predicted | unseen.predicted)
-                by_inner = _chosen_by(joined, data, tokens, random_draws, [seed, fold])
+            unseen, others = read_curves(folder / "inner")  # weights by models that did not see the training scans
+            if {scan.name for scan in data.parts["train"]} <= set(others["important"]):
+                joined = {kind: {**own, **others[kind]} for kind, own in curves.items()}
+                by_inner = _chosen_by(pd.concat([table, unseen]), joined, data, *drawn)
         for importance, part in (("fitted", fitted), ("inner", by_inner), ("none", {"random": random})):
             for kind, (metrics, _) in part.items():
                 rows += [{"fold": str(fold), "importance": importance, "tokens": kind, **row} for row in metrics]
@@ -307,14 +294,15 @@ def landmark_regression(
 
 
 def _chosen_by(
-    weights: FoldWeights, data: FoldScans, tokens: int, draws: int, seed: list[int]
+    table: pd.DataFrame, curves: Mapping[str, Curves], data: FoldScans, tokens: int, draws: int, seed: list[int]
 ) -> dict[str, Regression]:
     """Return the regressions on landmarks and on controls that depend on the model, by how volumes were chosen."""
     regressions = {
-        name: data.regress({scan: top_tokens(w, tokens) for scan, w in curves.items()})
-        for name, curves in weights.curves.items()
+        name: data.regress({scan: top_tokens(w, tokens) for scan, w in weights.items()})
+        for name, weights in curves.items()
     }
-    directions = along_directions(data, weights.predicted, tokens, draws, [*seed, 1])
+    predicted = dict(zip(table["scan_id"], table["predicted"], strict=True))
+    directions = along_directions(data, predicted, tokens, draws, [*seed, 1])
     return regressions | {"random direction": averaged([data.regress(chosen) for chosen in directions])}
 
 
@@ -327,7 +315,7 @@ def random_volumes(lengths: Mapping[str, int], tokens: int, draws: int, seed: Se
 
 def along_directions(
     data: FoldScans, predicted: Mapping[str, str], tokens: int, draws: int, seed: Sequence[int]
-) -> list[Chosen]:
+) -> list[dict[str, NDArray[np.intp]]]:
     """Choose the volumes furthest along the random direction of each scan's predicted class.
 
     The directions of a draw sum to zero; with two classes, they are opposite.
@@ -341,8 +329,8 @@ def along_directions(
     for scan in scans:  # each series is read once for all draws
         along = scan.series @ directions[names.index(predicted[scan.name])].T
         for draw, column in zip(chosen, along.T, strict=True):
-            draw[scan.name] = np.argsort(-column, kind="stable")[:tokens]
-    return list(chosen)
+            draw[scan.name] = top_tokens(column, tokens)
+    return chosen
 
 
 def averaged(regressions: Sequence[Regression]) -> Regression:
@@ -356,13 +344,11 @@ def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Append mean and sd (ddof 0) over folds for each group; their `n_test` is the number of folds."""
     if table.empty:
         return table
-    numbers = [name for name in table if name in ("score", *METRICS)]
     groups = table.groupby(keys, sort=False)
-    counts = groups.size().rename("n_test").reset_index()
-    parts, of = [table], groups[numbers]
-    for name, values in (("mean", of.mean()), ("sd", of.std(ddof=0).where(of.count() > 1))):
-        parts.append(values.reset_index().merge(counts, on=keys).assign(fold=name))
-    return pd.concat(parts, ignore_index=True)
+    counts, of = groups.size().rename("n_test"), groups[[name for name in table if name in ("score", *METRICS)]]
+    parts = {"mean": of.mean(), "sd": of.std(ddof=0).where(of.count() > 1)}
+    summaries = [part.join(counts).reset_index().assign(fold=name) for name, part in parts.items()]
+    return pd.concat([table, *summaries], ignore_index=True)
 
 
 def subset_offsets(shortest: int, tokens: int, n_offsets: int) -> NDArray[np.intp]:
@@ -406,7 +392,7 @@ def subset_rows(
     if not len(offsets):
         return []
     needed = np.unique(offsets[:, None] + np.arange(tokens))  # ranks in any subset
-    order = {scan: np.argsort(-w, kind="stable")[needed] for scan, w in weights.items()}
+    order = {scan: top_tokens(w, len(w))[needed] for scan, w in weights.items()}
     ordered = data.only(order)  # every series is read once for all offsets
     scans = [scan.name for scan in data.parts["test"]]
     relative = np.stack([_relative(weights[scan], published_score)[order[scan]] for scan in scans])
@@ -478,28 +464,19 @@ def _auc_by_fold(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 def _tested(first: pd.Series, second: pd.Series, ratio: float) -> dict[str, Any]:
     """Compare two regressions in the folds in which both are defined."""
-    both = pd.DataFrame({"first": first, "second": second}).dropna()
-    n, difference = len(both), (both["first"] - both["second"]).to_numpy()
+    both = pd.DataFrame({"auc_first": first, "auc_second": second}).dropna()
+    n, difference = len(both), both["auc_first"] - both["auc_second"]
     p, note = np.nan, f"{n} of at least {FEWEST_FOLDS} folds"
     if n >= FEWEST_FOLDS:
-        p = corrected_t(difference, ratio)
+        p = corrected_t(difference.to_numpy(), ratio)
         note = "the difference is the same in all folds" if np.isnan(p) else ""
-    return {
-        "auc_first": both["first"].mean(),
-        "auc_second": both["second"].mean(),
-        "difference": difference.mean() if n else np.nan,
-        "n_folds": n,
-        "p": p,
-        "note": note,
-    }
+    return {**both.mean(), "difference": difference.mean(), "n_folds": n, "p": p, "note": note}
 
 
 def write_landmarks(landmarks: Landmarks, out: Path) -> None:
     """Write tables, and the coefficients of regressions on important volumes and on controls."""
-    arrays = {"coefficients.npy": landmarks.coefficients, "coefficients_controls.npy": landmarks.controls}
-    for name, array in arrays.items():
-        with atomic(out / name) as temporary:
-            np.save(temporary, array.astype(np.float32))
+    write_array(landmarks.coefficients, out / "coefficients.npy")
+    write_array(landmarks.controls, out / "coefficients_controls.npy")
     tests = landmark_tests(landmarks.table, landmarks.curve, landmarks.ratio)
     write_table(tests, out / "landmark_tests.tsv", TEST_COLUMNS)
     write_table(landmarks.curve, out / "subsets.tsv", SUBSET_COLUMNS)

@@ -120,7 +120,6 @@ def region_tables(
     else:
         ranked_by, whole = mean, importance(mean)
         selected, fold_selected = select(mean, fraction), select(coefficients, fraction)
-    frequency = fold_selected.mean(axis=0)
     networks = rois["network"].fillna("n/a").to_numpy()
     tables, rows = [], []
     for c, name in enumerate(classes):
@@ -134,26 +133,18 @@ def region_tables(
             "sign_agrees": agrees[c, order],
             "importance": whole[c, order],
             "selected": selected[c, order],
-            "selection_frequency": frequency[c, order],
+            "selection_frequency": fold_selected[:, c, order].mean(axis=0),
             "n_folds": len(coefficients),
         }
-        table = rois[["value", "name", "network", "hemisphere"]].reset_index(drop=True).iloc[order]
-        tables.append(table.assign(**numbers))
+        tables.append(rois[["value", "name", "network", "hemisphere"]].iloc[order].assign(**numbers))
         for network in sorted(set(networks)):
             members = np.flatnonzero(networks == network)
-            rows.append(
-                {
-                    "class": name,
-                    "network": network,
-                    "n_rois": len(members),
-                    "n_selected": selected[c, members].sum(),
-                    "mean_importance": whole[c, members].mean(),
-                    "importance_sd": of_folds[:, c, members].mean(axis=-1).std(),
-                    "mean_selection_frequency": fold_selected[:, c, members].mean(),
-                    "selection_sd": fold_selected[:, c, members].mean(axis=-1).std(),
-                    "n_folds": len(coefficients),
-                }
-            )
+            row = {"class": name, "network": network, "n_rois": len(members), "n_folds": len(coefficients)}
+            row |= {"n_selected": selected[c, members].sum(), "mean_importance": whole[c, members].mean()}
+            row["importance_sd"] = of_folds[:, c, members].mean(axis=-1).std()
+            row["mean_selection_frequency"] = fold_selected[:, c, members].mean()
+            row["selection_sd"] = fold_selected[:, c, members].mean(axis=-1).std()
+            rows.append(row)
     by, ascending = ["class", "n_selected", "mean_importance", "network"], [True, False, False, True]
     summary = pd.DataFrame(rows, columns=list(NETWORK_COLUMNS)).sort_values(by, ascending=ascending, ignore_index=True)
     return pd.concat(tables, ignore_index=True)[list(ROI_COLUMNS)], summary
@@ -198,19 +189,18 @@ def write_regions(
         raise DataError(what, where=controls, hint="Delete the coefficients.npy beside it and run again")
     of_controls = np.load(controls, allow_pickle=False)
     table, networks = region_tables(weights, rois, classes, fraction, odds_ratio, of_controls)
-    names = map_names(classes, atlas, space)
-    labels = image if image is None or len(image.shape) == 3 else strongest(image)
-    for column, (ending, _) in MAPS.items():
+    for column, (ending, units) in MAPS.items():
         for path in sorted([*out.glob(f"*_{ending}.nii.gz"), *out.glob(f"*_{ending}.json")]):
             path.unlink()
-        if image is None or labels is None:
+        if image is None:
             continue
-        for name, files in zip(classes, names, strict=True):
+        as_mask = column == "selected"  # which cannot be a sum of maps
+        canvas = strongest(image) if as_mask and len(image.shape) == 4 else image
+        for name, files in zip(classes, map_names(classes, atlas, space), strict=True):
             rows = table[table["class"] == name]
-            numbers = rows[column].to_numpy(np.uint8 if column == "selected" else np.float32)
-            about = {"Space": space, "Atlas": atlas, "Class": name, "Folds": len(weights)}
-            about = {"Description": ROI_COLUMNS[column], "Units": MAPS[column][1], **about}
-            canvas = labels if column == "selected" else image  # a mask cannot be a sum of maps
-            write_map(paint(canvas, rows["value"].to_numpy(int), numbers), out / files[column], about)
+            numbers = rows[column].to_numpy(np.uint8 if as_mask else np.float32)
+            about = {"Description": ROI_COLUMNS[column], "Units": units, "Space": space, "Atlas": atlas}
+            painted = paint(canvas, rows["value"].to_numpy(int), numbers)
+            write_map(painted, out / files[column], about | {"Class": name, "Folds": len(weights)})
     write_table(networks, out / "networks.tsv", NETWORK_COLUMNS)
     write_table(table, out / "roi_weights.tsv", ROI_COLUMNS)

@@ -22,9 +22,9 @@ from scipy import stats
 from bolt.cohort.confounding import holm
 from bolt.config import Explain
 from bolt.explain.trust.similarity import relative_to_untrained
-from bolt.explain.weights import UNTRAINED, read_importance
+from bolt.explain.weights import UNTRAINED, read_importance, write_array
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, columns, read_table, write_json, write_table
+from bolt.io.files import columns, read_table, write_json, write_table
 
 log = logging.getLogger("bolt")
 
@@ -378,14 +378,11 @@ def _joined(tables: Iterable[pd.DataFrame], described: Mapping[str, str]) -> pd.
 
 def _write_masked(cache: Any, courses: list[Course], out: Path, settings: Explain, volumes_of: VolumesOf) -> None:
     """Write the mean series of one task, and the same multiplied by importance."""
-    wanted = settings.masked_task
+    wanted, known = settings.masked_task, ", ".join(sorted({course.name["class"] for course in courses}))
     fitting = [course for course in courses if wanted in (None, course.name["class"], course.name["task"])]
+    if courses and not fitting:
+        log.warning("no masked series: no test scan with events is of explain: masked_task '%s' (%s)", wanted, known)
     if not fitting:
-        if courses:
-            known = ", ".join(sorted({course.name["class"] for course in courses}))
-            log.warning(
-                "no masked series: no test scan with events is of explain: masked_task '%s' (%s)", wanted, known
-            )
         return
     course = fitting[0]
     n = course.weights.shape[1]
@@ -402,7 +399,6 @@ def _write_masked(cache: Any, courses: list[Course], out: Path, settings: Explai
     importance = curve_table(course).set_index("volume")["mean"].reindex(range(len(mean))).to_numpy()
     low, high = np.nanmin(importance), np.nanmax(importance)
     scaled = (importance - low) / (high - low or 1)
-    with atomic(out / "tasks_series.npy") as temporary:
-        np.save(temporary, np.stack([mean, mean * scaled[:, None]]).astype(np.float32))
+    write_array(np.stack([mean, mean * scaled[:, None]]), out / "tasks_series.npy")
     about = "mean over test scans of the z-scored ROI series (volumes, rois); the same times mean importance, 0 to 1"
     write_json({"Description": about, **course.name, "RepetitionTime": course.tr}, out / "tasks_series.json")

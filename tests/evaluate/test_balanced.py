@@ -6,7 +6,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.balanced import CASES, CLASSES, simulate, truth
-from bolt.evaluate.balanced import ALL, BALANCED, COLUMNS, balanced, effective_size, logistic, write_balanced
+from bolt.evaluate.balanced import ALL, BALANCED, COLUMNS, balanced, logistic, write_balanced
 from bolt.io.files import read_table, write_status, write_table
 
 
@@ -27,11 +27,6 @@ def test_the_propensity_is_that_of_scikit_learn():
     for weights, beta in zip(counts, logistic(x, y, counts), strict=True):
         due = LogisticRegression(C=10, tol=1e-8).fit(x[:, 1:], y, sample_weight=weights)
         assert beta == pytest.approx([*due.intercept_, *due.coef_[0]], abs=1e-4)
-
-
-def test_effective_size_counts_people_not_scans():
-    weight, chosen = np.array([0.5, 0.5, 1, 2, 9]), np.array([True, True, True, True, False])
-    assert effective_size(weight, chosen, np.array([0, 0, 1, 2, 3])) == pytest.approx(4**2 / (1 + 1 + 4))
 
 
 def test_confounding_alone_does_not_predict_between_classes_that_are_alike():

@@ -50,14 +50,6 @@ def test_the_value_is_the_mean_over_folds_of_the_mean_over_seeds():
     assert found["p"] <= LEVEL if found["value"] > found["bar"] else found["p"] > LEVEL
 
 
-def test_one_fold_is_an_exact_permutation_test():
-    """Three of each class, all in order: 1 of the 20 arrangements."""
-    table = table_of(list("aaabbb"), np.linspace(0.1, 0.9, 6), list("uvwxyz"))
-    found = compare_with_chance(table, CLASSES, draws=4999)
-    assert found["value"] == 1 and found["widened"] == 1
-    assert found["p"] == pytest.approx(1 / 20, abs=0.015)
-
-
 @pytest.mark.parametrize(("changed", "p"), [([], 1 / 6), ([7], 1 / 3)])
 def test_labels_are_permuted_between_people_not_scans(changed, p):
     """Eight scans each of four people, perfectly told apart, are four facts: p is that of 1 of 6 arrangements.
@@ -69,14 +61,7 @@ def test_labels_are_permuted_between_people_not_scans(changed, p):
     table = table_of(labels, np.where(labels == "b", 0.9, 0.1), [f"s{i:02d}" for i in range(32)])
     table.loc[changed, "label"] = "b"
     found = compare_with_chance(table.assign(subject=people, group=people), CLASSES, draws=1999)
-    assert found["n_units"] == 4 and found["p"] == pytest.approx(p, abs=0.04)
-
-
-def test_offsets_between_folds_change_nothing():
-    table = cross_validated(3, 0.6)
-    logit = np.log(table["p_b"] / table["p_a"]) + 3 * np.sin(table["fold"])
-    moved = table.assign(p_b=1 / (1 + np.exp(-logit)), p_a=1 / (1 + np.exp(logit)))
-    assert compare_with_chance(moved, CLASSES, draws=99) == compare_with_chance(table, CLASSES, draws=99)
+    assert found["n_units"] == 4 and found["p"] == pytest.approx(p, abs=0.04) and found["widened"] == 1
 
 
 def test_three_classes_and_numbers():

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn import metrics as sk
-from sklearn.metrics import mean_absolute_error, r2_score
 
 from bolt.evaluate.intervals import intervals
 from bolt.evaluate.metrics import by_site, fold_metrics, pooled, summarise, write_metrics
@@ -35,14 +34,6 @@ def write_fold(run, fold, table):
     write_status(folder / "status.json", "ok", "train")
 
 
-def test_two_classes_by_hand():
-    table = predictions(["control"] * 2 + ["patient"] * 3, [0.1, 0.7, 0.9, 0.6, 0.2])
-    values = fold_metrics(table, CLASSES)
-    due = {"accuracy": 3 / 5, "recall": 2 / 3, "precision": 2 / 3, "auc": 4 / 6}  # four of six pairs in order
-    assert {name: values[name] for name in due} == pytest.approx(due)
-    assert fold_metrics(table, CLASSES[::-1])["recall"] == 0.5  # the positive class is the last
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_scores_agree_with_scikit_learn_under_any_weights(n_classes):
     """A bootstrap by families draws more or fewer scans than there are."""
@@ -67,9 +58,12 @@ def test_scores_agree_with_scikit_learn_under_any_weights(n_classes):
         }
         assert {name: value[i] for name, value in values.items()} == pytest.approx(due)
     names = np.array(list("abc"))[:n_classes]
-    table = pd.DataFrame({"scan_id": range(60), "label": names[truth], "predicted": names[guess]})
+    table = pd.DataFrame({"scan_id": range(60), "group": 0, "label": names[truth], "predicted": names[guess]})
     table[[f"p_{name}" for name in names]] = p
-    assert fold_metrics(table, list(names)) == pytest.approx({name: value[0] for name, value in values.items()})
+    summary = pooled(table, list(names), draws=10)
+    assert {name: summary[name]["value"] for name in due} == pytest.approx({name: values[name][0] for name in due})
+    assert summary["confusion"].tolist() == sk.confusion_matrix(truth, guess).tolist()
+    assert summary["majority_accuracy"] == np.bincount(truth).max() / 60
 
 
 def test_the_log_loss_of_certain_errors_is_finite():
@@ -104,7 +98,6 @@ def test_one_class_has_no_auc_and_says_so(tmp_path):
 def test_a_missing_and_a_failed_fold_are_listed_not_averaged(tmp_path):
     write_metrics(tmp_path, CLASSES, range(2), tmp_path)  # no fold at all
     assert read_json(tmp_path / "summary.json")["pooled"] is None
-    assert read_table(tmp_path / "metrics.tsv")["accuracy"].isna().all()
     wrong = predictions(["control", "patient"] * 10, [0.9, 0.1] * 10, role="train")  # is never judged
     write_fold(tmp_path, 0, pd.concat([wrong, predictions(["control", "patient"], [0.1, 0.9])]))
     rows = summarise(tmp_path, [0, 1], CLASSES)[0].set_index("fold")
@@ -120,17 +113,6 @@ def test_a_missing_and_a_failed_fold_are_listed_not_averaged(tmp_path):
     assert table.loc["sd", "accuracy"] == pytest.approx(0.25)  # ddof 0
     summary = read_json(tmp_path / "summary.json")
     assert summary["missing_folds"] == [2, 3] and summary["pooled"]["accuracy"]["value"] == pytest.approx(0.75)
-
-
-def test_intervals_are_the_same_again_and_depend_on_the_seed():
-    table = predictions(["control", "patient"] * 20, np.random.default_rng(0).random(40))
-    first, again, other = (pooled(table, CLASSES, seed=seed)["brier"] for seed in (0, 0, 1))
-    assert first == again and first != other
-
-
-def test_majority_and_confusion():
-    summary = pooled(predictions(["control"] * 3 + ["patient"], [0.1, 0.9, 0.2, 0.8]), CLASSES, draws=10)
-    assert summary["majority_accuracy"] == 0.75 and summary["confusion"].tolist() == [[2, 1], [0, 1]]
 
 
 def test_calibration_error_by_hand():
@@ -193,10 +175,7 @@ def test_folds_that_were_not_asked_for_are_part_of_the_whole(tmp_path):
     summary = read_json(tmp_path / "summary.json")
     for part in ("pooled", "chance"):
         assert (summary[part]["outer_folds"], summary[part]["n_all_scans"]) == (4, 24)
-    assert summary["pooled"]["n_scans"] == 12 and summary["chance"]["n_folds"] == 2
-    row = readable.comparison({"bolt": (read_table(tmp_path / "metrics.tsv", text=("fold",)), summary["pooled"])})
-    assert row[["folds", "test scans"]].iloc[0].tolist() == ["2 of 4", "12 of 24"]
-    assert averaged(summary["chance"]) == "mean over 2 of 4 folds"
+    assert summary["pooled"]["n_scans"] == 12 and averaged(summary["chance"]) == "mean over 2 of 4 folds"
     assert averaged({"n_folds": 1, "outer_folds": 4}) == "one of 4 folds"
     assert averaged({"n_folds": 1, "outer_folds": 1}) == "one fold" and averaged({"n_folds": 3}) == "mean over 3 folds"
 
@@ -224,10 +203,7 @@ def test_sites_are_compared_by_ranks_within_folds():
     labels = np.where(random.random(200) < 0.5, "patient", "control")
     logit = random.normal(np.where(labels == "patient", 1.0, 0.0)) + np.array([0, 4, -4, 2, -2])[fold]
     table = predictions(labels, 1 / (1 + np.exp(-logit))).assign(fold=fold, site=site)
-    for about in by_site(table, CLASSES):
-        assert about["auc"]["value"] > 0.7
-        own = table[table.site == about["site"]]
-        assert sk.roc_auc_score(own.label == "patient", own.p_patient) < 0.65
+    assert all(about["auc"]["value"] > 0.7 for about in by_site(table, CLASSES))
     blind = by_site(table.assign(p_patient=0.3 + fold / 10), CLASSES)  # sees nothing: all scans of a fold are equal
     assert [about["auc"]["value"] for about in blind] == [0.5] * 2
 
@@ -292,8 +268,8 @@ def test_scores_of_numbers_agree_with_scikit_learn():
     weights = random.integers(0, 4, size=(3, 30)).astype(float)
     values = number_scores(truth, guess, weights)
     for i, weight in enumerate(weights):
-        assert values["mae"][i] == pytest.approx(mean_absolute_error(truth, guess, sample_weight=weight))
-        assert values["r2"][i] == pytest.approx(r2_score(truth, guess, sample_weight=weight))
+        assert values["mae"][i] == pytest.approx(sk.mean_absolute_error(truth, guess, sample_weight=weight))
+        assert values["r2"][i] == pytest.approx(sk.r2_score(truth, guess, sample_weight=weight))
         rows = np.repeat(np.arange(30), weight.astype(int))
         assert values["r"][i] == pytest.approx(np.corrcoef(truth[rows], guess[rows])[0, 1])
 
@@ -331,12 +307,9 @@ def test_files_of_a_run_of_numbers(tmp_path):
     write_metrics(tmp_path, None, range(3), tmp_path)
     table = read_table(tmp_path / "metrics.tsv", text=("fold",)).set_index("fold")
     assert list(table) == ["state", "n_test", "r", "mae", "r2", "note"]
-    assert table.loc["mean", "mae"] == pytest.approx(table.loc[["0", "1"], "mae"].mean())
-    assert table.loc["2", "state"] == "missing"
     summary = read_json(tmp_path / "summary.json")
     found, everything = summary["pooled"], pd.concat([numbers(20, 0), numbers(20, 1)])
     assert summary["positive_class"] is None and found["n_scans"] == found["n_groups"] == 40
-    assert found["r2"]["value"] == pytest.approx(r2_score(everything["label"], everything["predicted"]))
     for metric in ("r", "mae", "r2"):
         assert found[metric]["low"] < found[metric]["value"] < found[metric]["high"]
     spread = (everything["label"] - everything["label"].mean()).abs().mean()

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 
-from benchmarks.verdicts.connections import any_other, first_planted, significant
 from bolt.explain.connections import MOST, correlate, fold_maps, sample, usable_folds, write_connections
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status, write_table
@@ -43,7 +42,7 @@ def test_the_planted_connection_is_found_and_no_other(tmp_path):
     cache = made_up(tmp_path, networks=["visual"] * 4 + ["default"] * 4)
     write_connections(cache, tmp_path, [0, 1], CLASSES, tmp_path)
     table = read_table(tmp_path / "connections.tsv")
-    assert len(table) == min(MOST, N_ROIS * (N_ROIS - 1) // 2) and set(table["class"]) == {"patient"}
+    assert len(table) == N_ROIS * (N_ROIS - 1) // 2 < MOST and set(table["class"]) == {"patient"}
     first = table.iloc[0]
     ends = ["name_a", "name_b", "value_a", "value_b", "n_folds", "n"]
     assert first[ends].tolist() == ["roi2", "roi5", 30, 60, 2, 60]
@@ -64,8 +63,9 @@ def test_correlations_are_pearsons_within_folds():
     for one in (0, 1):
         output[fold == one] -= output[fold == one].mean()
         values[fold == one] -= values[fold == one].mean(axis=0)
-    r, _, _ = correlate(fold, output, values.astype(np.float32), shuffles=200)
-    assert r == pytest.approx([pearsonr(output, column)[0] for column in values.T], abs=1e-5)
+    values[:, 2] = 0  # of a region that is not covered
+    r, p, _ = correlate(fold, output, values.astype(np.float32), shuffles=200)
+    assert r == pytest.approx([*(pearsonr(output, column)[0] for column in values.T[:2]), 0], abs=1e-5) and p[2] == 1
 
 
 def test_p_values_hold_for_all_connections_together():
@@ -117,21 +117,17 @@ def test_scans_of_a_person_with_one_label_are_averaged_first(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "connections.npy"), averaged, atol=1e-6)
 
 
-def test_one_person_with_two_labels_does_not_split_the_others(tmp_path):
+@pytest.mark.parametrize("numbers", [True, False])
+def test_people_are_units_where_labels_are_numbers_and_one_with_two_labels_does_not_split_the_others(tmp_path, numbers):
     cache = made_up(tmp_path)
     table = read_table(tmp_path / "fold-0/predictions.tsv", text=(*TEXT, "label")).query("role == 'test'")
-    table["subject"] = table["group"] = [f"{i // 2}" for i in range(len(table))]
-    table["label"] = ["control", "patient", *["control"] * 12, *["patient"] * (len(table) - 14)]
-    assert len(sample(cache, {0: table}, CLASSES, CLASSES[1:])[0]) == len(table) // 2 + 1
-
-
-def test_constant_connections_follow_nothing(tmp_path):
-    cache = made_up(tmp_path)
-    for x in cache.arrays:
-        x[:, 0] = 0
-    write_connections(cache, tmp_path, [0, 1], CLASSES, tmp_path)
-    table = read_table(tmp_path / "connections.tsv")
-    assert (table.loc[(table["name_a"] == "roi0"), "r"] == 0).all() and table["p"].between(0, 1).all()
+    table["subject"] = table["group"] = [f"{i // 2}" for i in range(len(table))]  # two scans a person
+    if numbers:  # ages differ between them
+        table = table.assign(label=np.arange(len(table)) * 1.5, predicted=np.arange(len(table)) * 1.0)
+    else:
+        table["label"] = ["control", "patient", *["control"] * 12, *["patient"] * (len(table) - 14)]
+    fold, outputs, _, values = sample(cache, {0: table}, *((None, ["age"]) if numbers else (CLASSES, CLASSES[1:])))
+    assert len(fold) == len(outputs) == len(values) == len(table) // 2 + (not numbers)
 
 
 def test_folds_that_failed_or_tested_one_person_are_not_usable(tmp_path):
@@ -157,20 +153,8 @@ def test_significant_connections_are_listed_before_stronger_ones(tmp_path, monke
     monkeypatch.setattr("bolt.explain.connections.correlate", lambda *_: next(found))
     write_connections(made_up(tmp_path), tmp_path, [0, 1], CLASSES, tmp_path)
     table = read_table(tmp_path / "connections.tsv")
-    assert table["r"].iloc[:3].tolist() == pytest.approx([r[1], r[0], r[2]]) and table["p"].iloc[:2].tolist() == [
-        0.001,
-        1,
-    ]
-
-
-def test_people_are_units_where_labels_are_numbers(tmp_path):
-    """Two scans a person, whose ages differ between them."""
-    cache = made_up(tmp_path)
-    table = read_table(tmp_path / "fold-0/predictions.tsv", text=TEXT).query("role == 'test'")
-    table = table.assign(label=np.arange(len(table)) * 1.5, predicted=np.arange(len(table)) * 1.0)
-    table["subject"] = table["group"] = [f"{i // 2}" for i in range(len(table))]
-    fold, outputs, _, values = sample(cache, {0: table}, None, ["age"])
-    assert len(fold) == len(outputs) == len(values) == len(table) // 2
+    assert table["r"].iloc[:3].tolist() == pytest.approx([r[1], r[0], r[2]])
+    assert table["p"].iloc[:2].tolist() == [0.001, 1]
 
 
 def test_the_strength_of_regions_is_the_sum_of_significant_connections(tmp_path):
@@ -206,11 +190,3 @@ def test_predicted_numbers_have_connections(tmp_path):
     write_connections(cache, tmp_path, [0, 1], None, tmp_path, label="age")
     first = read_table(tmp_path / "connections.tsv").iloc[0]
     assert first[["class", "name_a", "name_b"]].tolist() == ["age", "roi2", "roi5"] and first["p"] < 0.01
-
-
-@pytest.mark.slow
-def test_linear_models_follow_planted_connections_and_no_noise():
-    """In 12 simulations of noise at most 3 name one (binomial, 5 %: exceeded once in 400)."""
-    for learner in ("ridge", "tangent"):
-        assert sum(any_other(significant(seed, learner, 0)[1]) for seed in range(12)) <= 3
-        assert sum(first_planted(significant(seed, learner, 0.15)[1]) for seed in range(6)) >= 4

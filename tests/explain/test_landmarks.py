@@ -31,6 +31,15 @@ def test_top_tokens_are_the_largest_and_ties_go_to_the_earlier():
     assert len(top_tokens(np.ones(2), 5)) == 2
 
 
+def test_volumes_are_drawn_without_replacement_and_places_of_the_curve_are_spread_over_the_shortest_scan():
+    for draw in landmarks.random_volumes({"a": 6, "b": 3}, 5, 4, [0, 1]):
+        assert len(set(draw["a"])) == 5 and max(draw["a"]) < 6 and sorted(draw["b"]) == [0, 1, 2]
+    many = subset_offsets(1200, 5, 60)
+    assert len(many) == 60 and many[0] == 0 and many[-1] == 1195 and set(np.diff(many)) <= {20, 21}
+    for shortest, n, expected in ((8, 60, [0, 1, 2, 3]), (5, 60, [0]), (4, 60, []), (100, 0, [])):
+        assert subset_offsets(shortest, 5, n).tolist() == expected
+
+
 def test_important_volumes_classify_and_random_ones_do_so_less(made, monkeypatch):
     read, series = [], made[0].series
     monkeypatch.setattr(made[0], "series", lambda i: read.append(i) or series(i))
@@ -52,27 +61,17 @@ def test_important_volumes_classify_and_random_ones_do_so_less(made, monkeypatch
     np.testing.assert_allclose(coefficients, other[:, ::-1], atol=1e-3)
 
 
-def test_three_classes(tmp_path):
+def test_only_finished_folds_are_used_of_any_number_of_classes(tmp_path):
     classes = ["rest", "motor", "language"]
     cache = make_run(tmp_path, classes)
-    table, coefficients, *_ = landmark_regression(cache, tmp_path, [0, 1], classes, random_draws=1)
-    assert coefficients.shape == (2, 3, 30)
-    assert row(table, "mean", "important", "scan")["accuracy"] > 0.9
-
-
-def test_only_finished_folds_are_used(made):
-    cache, run = made
-    write_status(run / "fold-1" / "status.json", "failed", "train", DataError("loss is NaN"))
-    assert explained_folds(run, range(3)) == [0]
-    landmarks.write_landmarks(landmark_regression(cache, run, [0], CLASSES, random_draws=1), run / "out")
-    assert np.load(run / "out" / "coefficients.npy").shape == (1, 2, 30)
-    table = read_table(run / "out" / "landmarks.tsv", text=("fold",))
-    assert row(table, "mean", "important", "scan")["n_test"] == 1
-
-
-def test_a_class_without_training_scans_is_refused(made):
+    write_status(tmp_path / "fold-1" / "status.json", "failed", "train", DataError("loss is NaN"))
+    assert explained_folds(tmp_path, range(3)) == [0]
+    landmarks.write_landmarks(landmark_regression(cache, tmp_path, [0], classes, random_draws=1), tmp_path / "out")
+    assert np.load(tmp_path / "out" / "coefficients.npy").shape == (1, 3, 30)
+    important = row(read_table(tmp_path / "out" / "landmarks.tsv", text=("fold",)), "mean", "important", "scan")
+    assert important["n_test"] == 1 and important["accuracy"] > 0.9
     with pytest.raises(DataError, match="class has no training scan"):
-        landmark_regression(*made, [0], [*CLASSES, "third"], random_draws=1)
+        landmark_regression(cache, tmp_path, [0], [*classes, "fourth"], random_draws=1)
 
 
 def test_a_subject_votes_with_the_volumes_of_all_its_scans(made):
@@ -108,12 +107,7 @@ def test_labels_of_test_scans_do_not_change_the_regression(made):
 
 def test_volumes_side_by_side_are_one_sample(made):
     cache, run = made
-    apart, together = (
-        landmark_regression(*made, [0, 1], CLASSES, tokens=3, random_draws=2, offsets=2, side_by_side=choice)
-        for choice in (False, True)
-    )
-    assert together.coefficients.shape == apart.coefficients.shape
-    assert (together.coefficients[:, 1].argmax(axis=1) == INFORMATIVE[0]).all()
+    together = landmark_regression(*made, [0, 1], CLASSES, tokens=3, random_draws=2, offsets=2, side_by_side=True)
     token, scan = (together.table[together.table["level"] == level][[*METRICS]] for level in ("token", "scan"))
     np.testing.assert_array_equal(token, scan)
     table, importance = read_importance(run / "fold-0")
@@ -181,8 +175,8 @@ def test_the_choice_of_volumes_carries_the_prediction(tmp_path):
 def test_planted_moments_do_better_than_the_choice_alone(tmp_path):
     found = landmark_regression(noise(tmp_path, 3.0), tmp_path, range(6), CLASSES, random_draws=3)
     tests = landmark_tests(found.table, found.curve, found.ratio).set_index("second")
-    for name in ("random", "wrong class", "random direction"):
-        assert tests.at[name, "p"] < 0.05 and tests.at[name, "difference"] > 0.05
+    beaten = tests.loc[["random", "wrong class", "random direction"]]
+    assert (beaten["p"] < 0.05).all() and (beaten["difference"] > 0.05).all()
     assert tests.at["fixed class", "auc_second"] > 0.9  # not chosen by the prediction, it finds the planted moments
     planted, unbiased = found.coefficients[:, 1, :3].mean(axis=0), found.controls[[0, 2], :, 1, :3].mean(axis=1)
     assert (planted > 0).all() and (unbiased > 0).all()
@@ -203,13 +197,6 @@ def test_directions_are_those_of_the_predicted_class(tmp_path):
             assert len(set(one[draw][scan])) == 5 and not set(one[draw][scan]) & set(other[draw][scan])
     assert not np.array_equal(one[0][names[1]], one[1][names[1]])
     assert all(np.array_equal(one[0][scan], again[0][scan]) for scan in names)
-
-
-def test_random_volumes_are_drawn_without_replacement_from_each_scan():
-    draws = list(landmarks.random_volumes({"a": 6, "b": 3}, 5, 4, [0, 1]))
-    assert len(draws) == 4
-    for draw in draws:
-        assert len(set(draw["a"])) == 5 and max(draw["a"]) < 6 and sorted(draw["b"]) == [0, 1, 2]
 
 
 def test_groups_not_scans_are_counted(tmp_path):
@@ -269,11 +256,9 @@ def test_fewer_than_six_folds_are_not_tested():
 
 
 def test_quarters_of_the_curve_are_compared():
-    places = pd.DataFrame(
-        [(fold, offset) for fold in range(6) for offset in range(0, 80, 10)], columns=["fold", "offset"]
-    )
-    fold, offset = places["fold"], places["offset"]
-    curve = places.assign(fold=fold.astype(str), level="scan", auc=0.8 - 0.004 * offset + 0.01 * fold * (offset < 20))
+    fold, offset = np.repeat(range(6), 8), np.tile(range(0, 80, 10), 6)
+    curve = pd.DataFrame({"fold": fold.astype(str), "offset": offset, "level": "scan"})
+    curve["auc"] = 0.8 - 0.004 * offset + 0.01 * fold * (offset < 20)
     equal = regressions(important=[0.5] * 6, random=[0.5] * 6)
     order = landmark_tests(equal, curve, 0.2).query("question == 'order'").set_index("second")
     assert order["auc_first"].tolist() == pytest.approx([0.78 + 0.025] * 3) and (order["p"] < 0.001).all()
@@ -283,14 +268,6 @@ def test_quarters_of_the_curve_are_compared():
 
 
 # ---- the curve over subset indices -----------------------------------------------------------------
-
-
-def test_places_are_spread_from_the_first_to_the_last_of_the_shortest_scan():
-    many = subset_offsets(1200, 5, 60)
-    assert len(many) == 60 and many[0] == 0 and many[-1] == 1195 and set(np.diff(many)) <= {20, 21}
-    assert subset_offsets(8, 5, 60).tolist() == [0, 1, 2, 3]
-    assert subset_offsets(5, 5, 60).tolist() == [0]
-    assert not len(subset_offsets(4, 5, 60)) and not len(subset_offsets(100, 5, 0))
 
 
 def test_accuracy_falls_down_the_list_and_begins_with_the_landmarks(tmp_path):
@@ -332,17 +309,3 @@ def test_scans_of_different_lengths_have_the_places_of_the_shortest(tmp_path):
     curve = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1, offsets=60).curve
     assert sorted(curve["offset"].unique()) == list(range(16))
     assert set(curve.loc[curve["offset"] == 15, "fold"]) == {"0", "1", "mean", "sd"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folds", [6, 10])
-def test_noise_is_significant_no_more_often_than_promised(folds):
-    """AUCs of folds of which each pair shares its training scans: correlated as Nadeau and Bengio assume."""
-    random, ratio = np.random.default_rng(1), 1 / (folds - 1)
-    shared = ratio / (1 + ratio)  # their correlation: n_test / (n_test + n_train)
-    said, half = 0, pd.Series(np.full(folds, 0.5))
-    for _ in range(500):
-        noise = np.sqrt(shared) * random.standard_normal() + np.sqrt(1 - shared) * random.standard_normal(folds)
-        found = landmarks._tested(0.5 + 0.1 * pd.Series(noise), half, ratio)
-        said += found["p"] < 0.05 and found["difference"] >= 0.02
-    assert said / 500 < 0.035  # one side of 5 %

@@ -55,22 +55,16 @@ def test_weights_by_hand_and_binary_maps_mirror_each_other():
         pd.testing.assert_frame_equal(other.loc[name], exchanged.drop(columns="class"))
 
 
-def test_network_summary_adds_up():
-    _, summary = region_tables(COEFFICIENTS, ROIS, CLASSES, fraction=0.5)
-    patient = summary[summary["class"] == "patient"].set_index("network")
-    assert patient["n_rois"].to_dict() == {"visual": 2, "default": 2}
-    assert patient["n_selected"].sum() == 2 and (summary["n_folds"] == 2).all()
-    assert patient.loc["visual", "mean_importance"] == pytest.approx((np.expm1(1.5) + 0) / 2)
-    # b in both folds, a in neither: half of the network, each time
-    assert patient.loc["visual", "mean_selection_frequency"] == 0.5 and patient.loc["visual", "selection_sd"] == 0
-
-
 @pytest.mark.parametrize("way", ["symmetric", "published"])
 def test_networks_by_hand_in_both_kinds_of_odds_ratios(way):
     """Network "default" has the ROIs c and d, whose patient weights are -1, 0.1 and -3, 1.5 in the two folds."""
     patient = np.expm1([[-1, 0.1], [-3, 1.5]])
     control = np.expm1([[1, -0.1], [3, -1.5]]) if way == "symmetric" else -patient
     table = region_tables(COEFFICIENTS, ROIS, CLASSES, 0.25, way)[1].set_index(["class", "network"])
+    assert (table["n_rois"] == 2).all() and (table["n_folds"] == 2).all()
+    # of b and a, b is selected in the first fold (its weights are 2 and 1, those of d 0.1 and 1.5)
+    row = table.loc[("patient", "visual")]
+    assert row[["n_selected", "mean_selection_frequency", "selection_sd"]].tolist() == [1, 0.25, 0.25]
     for name, folds in (("patient", patient), ("control", control)):
         assert table.at[(name, "default"), "importance_sd"] == pytest.approx(folds.mean(axis=1).std())
     # means of the weights -(-1), -(-3) and -0.1, -1.5
@@ -113,21 +107,15 @@ def test_published_odds_ratios_are_averaged_over_folds_and_cut_at_the_percentile
     assert (symmetric["selected"] != table["selected"]).any()  # so nothing may claim that both select the same ROIs
 
 
-def test_painting_goes_by_value_not_by_position():
-    data = paint(label_image(), ROIS["value"].to_numpy(), np.array([3.0, 1.0, 2.0, 4.0], dtype=np.float32)).get_fdata()
-    assert [data[0, 0, 0], data[1, 1, 1], data[2, 2, 1], data[3, 3, 3]] == [1, 2, 3, 4]
-    assert (data != 0).sum() == 5
-    with pytest.raises(DataError, match="77"):
-        paint(label_image(), np.array([10, 77]), np.ones(2))
-
-
-def test_left_stays_left():
-    """An ROI that lies on one side only is painted at the same millimetres, whatever way the voxels run."""
+def test_painting_goes_by_value_at_the_same_millimetres_whatever_way_the_voxels_run():
     affine = np.diag([-2.0, 2, 2, 1])
     affine[:3, 3] = [6, 0, 0]
-    painted = paint(label_image(affine), np.array([10]), np.array([1.0]))
-    place = nib.affines.apply_affine(painted.affine, np.argwhere(painted.get_fdata())[0])
-    assert place.tolist() == [6, 0, 0]  # right of the middle, as in the atlas
+    painted = paint(label_image(affine), ROIS["value"].to_numpy(), np.array([3.0, 1.0, 2.0, 4.0], dtype=np.float32))
+    data = painted.get_fdata()
+    assert [data[0, 0, 0], data[1, 1, 1], data[2, 2, 1], data[3, 3, 3]] == [1, 2, 3, 4]
+    assert (data != 0).sum() == 5 and np.array_equal(painted.affine, affine)
+    with pytest.raises(DataError, match="77"):
+        paint(label_image(), np.array([10, 77]), np.ones(2))
 
 
 def write_maps(folder, image, atlas="made"):

@@ -26,8 +26,8 @@ def events(*rows):
 def test_tables_of_events(tmp_path):
     path = tmp_path / "events.tsv"
     path.write_text("onset\tduration\ttrial_type\tx\n9\tn/a\tgo\t1\n3.5\t2\t007\t1\n5\t1\tn/a\t1\n")
-    table = read_events(path)
-    assert table.to_dict("list") == {"onset": [3.5, 9], "duration": [2, 0], "trial_type": ["007", "go"]}
+    expected = {"onset": [3.5, 9], "duration": [2, 0], "trial_type": ["007", "go"]}
+    assert read_events(path).to_dict("list") == expected
     path.write_text("onset\n1\n")
     assert read_events(path).to_dict("records") == [{"onset": 1, "duration": 0, "trial_type": "event"}]
     for text, said in (("time\n1\n", "'onset' is missing"), ("onset\tduration\nnow\t1\n", "not numbers")):
@@ -98,7 +98,7 @@ def test_tables_of_a_task(made, tmp_path):
     write(made, out)
     curve = read_table(out / "tasks.tsv", text=TEXT)
     assert set(curve["class"]) == {"move"} and curve["n_scans"].tolist() == [4] * (N - 2)
-    assert curve["volume"].iloc[0] == 2 and curve["time"].iloc[0] == 4
+    assert curve[["volume", "time"]].iloc[0].tolist() == [2, 4]
     mean = (N - 2 + 4) / (N - 2)
     assert curve.set_index("volume")["mean"][[4, 5]].tolist() == pytest.approx([3 / mean] * 2)
     np.testing.assert_allclose(curve["low"], curve["high"], atol=1e-6)
@@ -110,7 +110,6 @@ def test_tables_of_a_task(made, tmp_path):
     aligned = read_table(out / "tasks_alignment.tsv", text=TEXT).set_index("trial_type")
     assert aligned.index.tolist() == ["block", "own", "4 to 8 s after a start or end"]
     assert aligned.loc["block", "ratio"] == pytest.approx((2 * 3 + 8) / 10 / mean)
-    assert (aligned["p_holm"] >= aligned["p"]).all()
     assert aligned["p_holm"].min() == pytest.approx(3 * aligned["p"].min())
     series, masked = np.load(out / "tasks_series.npy")
     assert np.isnan(series[:2]).all() and series[2].tolist() == [1.5] * 3
@@ -138,11 +137,9 @@ def test_events_are_moved_and_chosen(made, tmp_path, caplog):
     write(made, tmp_path, [0], hrf_shift=5, trial_types=["block"])
     blocks = read_table(tmp_path / "tasks_blocks.tsv", text=TEXT)
     assert set(blocks["trial_type"]) == {"block"} and blocks["volume"].iloc[0] == 6
-    assert (tmp_path / "tasks_series.npy").is_file() and (tmp_path / "tasks_series.json").is_file()
-    (tmp_path / "tasks.tsv").unlink()
+    assert len(list(tmp_path.glob("tasks_series.*"))) == 2
     write(made, tmp_path, [0], masked_task="WM")
-    assert "'WM' (move)" in caplog.text and len(read_table(tmp_path / "tasks.tsv"))
-    assert not list(tmp_path.glob("tasks_series.*"))  # the earlier call's
+    assert "'WM' (move)" in caplog.text and not list(tmp_path.glob("tasks_series.*"))  # the earlier call's
 
 
 def test_odd_scans_are_left_out_and_rest_leaves_empty_tables(made, tmp_path, caplog):
@@ -214,8 +211,7 @@ def test_position_in_the_scan_is_no_effect_of_a_task_that_rests_at_both_ends(mad
     nothing, something = aligned(0), aligned(1)
     assert nothing["ratio"] == pytest.approx(1, abs=0.03) and nothing["p"] > 0.05
     assert something["ratio"] > 1.05 and something["p"] < 0.05
-    usual = shape / shape.mean()
+    curve, usual = read_table(tmp_path / "tasks.tsv", text=TEXT), shape / shape.mean()
     assert something["ratio_untrained"] == pytest.approx(usual[4:32].mean(), rel=1e-5)
-    curve = read_table(tmp_path / "tasks.tsv", text=TEXT)
     np.testing.assert_allclose(curve["untrained"], usual, rtol=1e-5)
     assert curve["raw"].mean() == pytest.approx(1) and np.corrcoef(curve["raw"] / curve["mean"], usual)[0, 1] > 0.9

@@ -53,24 +53,11 @@ def test_only_the_rules_of_truth_smk_run_what_opens_it():
         assert ("ORACLE" in path.read_text()) == (path.name == "truth.smk"), path.name
 
 
-@pytest.mark.parametrize(
-    ("value", "expected", "passed"),
-    [
-        (0.9, Range(low=0.8), "true"),
-        (0.7, Range(low=0.8), "false"),
-        (np.nan, Range(low=0.8), "false"),
-        (0.55, Range(low=0.4, high=0.6), "true"),
-        (2.1, Range(high=2.0), "false"),
-        (2.1, Range(), None),
-    ],
-)
-def test_a_value_out_of_range_or_missing_has_not_passed(value, expected, passed):
-    assert truth._row("m", truth.Measure(value, "mm"), expected)["passed"] == passed
-
-
-def test_landmark_auc_is_a_mean_over_scans():
-    marks = {"a": np.array([False, True, False]), "b": np.array([True, False, False])}
-    assert truth._mean_auc(marks, {"a": np.array([0.1, 0.9, 0.2]), "b": np.array([0.0, 1.0, 1.0])}) == 0.5
+def test_a_value_out_of_range_or_missing_has_not_passed():
+    low, both, high = Range(low=0.8), Range(low=0.4, high=0.6), Range(high=2.0)
+    values = (0.9, low), (0.55, both), (0.7, low), (np.nan, low), (2.1, high), (2.1, Range())
+    passed = [truth._row("m", truth.Measure(value, "mm"), expected)["passed"] for value, expected in values]
+    assert passed == ["true", "true", "false", "false", "false", None]
 
 
 def test_true_landmarks_are_rows_of_the_series(layout):
@@ -140,13 +127,11 @@ def test_selected_regions_are_judged_against_regions_drawn_at_random(layout, hit
     table = pd.DataFrame({"value": range(1, 161)}).assign(**{c: 0 for c in ROI_COLUMNS if c != "value"})
     table["selected"] = table["value"].isin(chosen)
     for variant in (None, ORACLE):
-        write_table(
-            table[list(ROI_COLUMNS)], layout.run("x", MODEL, 0, variant).explanation / "roi_weights.tsv", ROI_COLUMNS
-        )
+        file = layout.run("x", MODEL, 0, variant).explanation / "roi_weights.tsv"
+        write_table(table[list(ROI_COLUMNS)], file, ROI_COLUMNS)
     measure = truth._regions(layout.run("x", MODEL, 0), set(range(1, 31)))
     assert truth._row("", measure, load_dataset("phantom").expected["planted ROIs, p"])["passed"] == passed
-    if hits == 8:  # all of them
-        assert measure.value == pytest.approx(comb(30, 8) / comb(160, 8))
+    assert hits < 8 or measure.value == pytest.approx(comb(30, 8) / comb(160, 8))  # all of them
 
 
 def walk(n: int = 12) -> np.ndarray:
@@ -159,11 +144,10 @@ def test_a_wrong_position_is_as_wrong_as_it_is_and_the_reference_is_forgiven():
     true, found = walk(), walk()
     found[4] = found[4] @ images.rigid_matrix(np.array([0.3, 0, -0.4, 0, np.radians(2), 0]), CENTRE)
     other = images.rigid_matrix(np.array([0.5, -0.2, 0.4, 0.01, 0, -0.02]), CENTRE)
-    translation, rotation = truth.position_errors(found, true, CENTRE)
-    assert translation[4] == pytest.approx([0.3, 0, -0.4]) and rotation[4] == pytest.approx([0, 2, 0])
-    assert np.abs(np.delete(translation, 4, axis=0)).max() < 1e-9
-    translation, rotation = truth.position_errors(true @ other, true, CENTRE)
-    assert np.abs(translation).max() < 1e-9 and np.abs(rotation).max() < 1e-9
+    expected = np.zeros((2, len(true), 3))
+    expected[:, 4] = [0.3, 0, -0.4], [0, 2, 0]
+    np.testing.assert_allclose(truth.position_errors(found, true, CENTRE), expected, atol=1e-9)
+    np.testing.assert_allclose(truth.position_errors(true @ other, true, CENTRE), 0, atol=1e-9)
     assert truth.sphere_error(true @ other, true, CENTRE) < 1e-9
     shifted = true.copy()
     shifted[1::2, 0, 3] += 2.0  # every other volume is off
@@ -172,15 +156,14 @@ def test_a_wrong_position_is_as_wrong_as_it_is_and_the_reference_is_forgiven():
 
 def test_normalisation_error_of_a_known_shift(tmp_path):
     affine = np.diag([4.0, 4.0, 4.0, 1.0])
-    shape = (12, 12, 12)
-    places = images.apply(affine, np.moveaxis(np.indices(shape), 0, -1).astype(float))
+    places = images.apply(affine, np.moveaxis(np.indices((12, 12, 12)), 0, -1).astype(float))
     true = nib.Nifti1Image(places + np.array([3.0, 0, 4.0]), affine)
     grey = nib.Nifti1Image(np.pad(np.ones((6, 6, 6)), 3), affine)
     shift = np.eye(4)
     shift[:3, 3] = [3.0, 0, 0]
     images.write_matrix(shift, tmp_path / "shift.mat")
-    found, affine_part, nothing = truth.normalisation_error(true, grey, tmp_path / "shift.mat")
-    assert (found, affine_part, nothing) == pytest.approx((4, 4, 5), abs=1e-3)
+    found = truth.normalisation_error(true, grey, tmp_path / "shift.mat")
+    assert found == pytest.approx((4, 4, 5), abs=1e-3)  # of the transform, of its affine part, of none
 
 
 def test_correlation_is_that_of_numpy_and_nan_for_constants():

@@ -9,15 +9,16 @@ early in insertion (large area).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm, t
 
 from bolt.config.layout import ModelRun
+from bolt.evaluate.intervals import expanded
 from bolt.io.errors import DataError
 from bolt.io.files import columns, holds_something, read_json, read_table, write_table
 
@@ -68,11 +69,11 @@ def write_faithfulness(run: ModelRun, folds: Sequence[int]) -> None:
         curves = np.load(file, allow_pickle=False).astype(float)
         what = ""
         if curves.shape[1] != len(ORDERS):
-            what = f"curves of {curves.shape[1]} orders of the volumes, but {len(ORDERS)} are compared: they were "
-            what += "written by another version"
+            what = f"curves of {curves.shape[1]} orders of the volumes, but {len(ORDERS)} are compared: "
+            what += "they were written by another version"
         elif curves.shape[1:] != (arrays or [curves])[0].shape[1:] or len(curves) != len(table):
-            what = "these curves have other steps than those of the other folds, or do not match the scans of their "
-            what += "index"
+            what = "these curves have other steps than those of the other folds, or do not match the scans of "
+            what += "their index"
         if what:
             raise DataError(what, where=file, hint="Delete the file and run again")
         tables.append(table)
@@ -90,9 +91,7 @@ def areas(curves: Array) -> Array:
     return (curves[..., 1:] + curves[..., :-1]).mean(-1) / 2
 
 
-def summarise(
-    groups: Sequence[str], curves: Array, *, draws: int = 4000, seed: int = 0
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def summarise(groups: Sequence[str], curves: Array, *, draws: int = 4000) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return means over scans with their intervals.
 
     Parameters
@@ -102,7 +101,6 @@ def summarise(
     curves : float array (scans, orders, replacements, directions, steps + 1)
     draws : int
         Bootstrap samples; groups are drawn with replacement, so that the scans of a subject stay together.
-    seed : int
 
     Returns
     -------
@@ -110,18 +108,14 @@ def summarise(
         `CURVE_COLUMNS` and `AREA_COLUMNS` without the folds.
     """
     names, member = np.unique(np.asarray(groups), return_inverse=True)
-    n_groups, ends = len(names), (0.0, 100.0)
-    if n_groups > 1:
-        # 2.5 and 97.5 are too narrow for few groups; they are moved outwards as t is wider than the normal distribution
-        # (Hesterberg 2015, doi:10.1080/00031305.2015.1089789)
-        tail = 100 * norm.cdf(t.ppf(0.025, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1)))
-        ends = float(tail), float(100 - tail)
-    times = np.random.default_rng(seed).multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=draws)[:, member]
+    n_groups = len(names)
+    ends = expanded(n_groups) if n_groups > 1 else (0.0, 1.0)
+    times = np.random.default_rng(0).multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=draws)[:, member]
     weights = times / times.sum(1, keepdims=True)  # of each scan in each sample
 
     def with_interval(values: Array) -> tuple[Array, ...]:
         """Return the mean over scans (the first axis), and the ends of its interval."""
-        return values.mean(0), *np.percentile(np.tensordot(weights, values, axes=1), ends, axis=0)
+        return values.mean(0), *np.quantile(np.tensordot(weights, values, axes=1), ends, axis=0)
 
     scan_areas = areas(curves)
     curve, area = with_interval(curves), with_interval(scan_areas)
@@ -129,20 +123,18 @@ def summarise(
     shares = np.linspace(0, 1, curves.shape[-1])
     counts = {"n_scans": len(curves), "n_groups": n_groups}
     lines, rows = [], []
-    for r, replacement in enumerate(REPLACEMENTS):
-        for d, direction in enumerate(DIRECTIONS):
-            for o, order in enumerate(ORDERS):
-                key = {"replacement": replacement, "direction": direction, "order": order}
-                line = dict(zip(("probability", "low", "high"), (part[o, r, d] for part in curve), strict=True))
-                lines.append(pd.DataFrame({**key, "share": shares.round(6), **line, **counts}))
-                values = (float(part[o, r, d]) for part in area)
-                row: dict[str, Any] = dict(zip(("area", "low", "high"), values, strict=True))
-                others = CONTROLS if order not in CONTROLS else ("random",) if order != "random" else ()
-                for control in others:  # the controls themselves are compared only with random orders
-                    mean, low, high = (float(part[o, r, d]) for part in gains[control])
-                    row |= dict(zip(difference_columns(control), (mean, low, high), strict=True))
-                    row[f"better_than_{control}"] = better(direction, low, high) if n_groups >= FEWEST_GROUPS else None
-                rows.append({**key, **row, **counts})
+    for (r, replacement), (d, direction), (o, order) in product(*map(enumerate, (REPLACEMENTS, DIRECTIONS, ORDERS))):
+        key = {"replacement": replacement, "direction": direction, "order": order}
+        line = dict(zip(("probability", "low", "high"), (part[o, r, d] for part in curve), strict=True))
+        lines.append(pd.DataFrame({**key, "share": shares.round(6), **line, **counts}))
+        values = (float(part[o, r, d]) for part in area)
+        row: dict[str, Any] = key | dict(zip(("area", "low", "high"), values, strict=True)) | counts
+        others = CONTROLS if order not in CONTROLS else ("random",) if order != "random" else ()
+        for control in others:  # the controls themselves are compared only with random orders
+            mean, low, high = (float(part[o, r, d]) for part in gains[control])
+            row |= dict(zip(difference_columns(control), (mean, low, high), strict=True))
+            row[f"better_than_{control}"] = better(direction, low, high) if n_groups >= FEWEST_GROUPS else None
+        rows.append(row)
     described = [name for name in AREA_COLUMNS if name not in ("folds", "missing_folds")]
     return pd.concat(lines, ignore_index=True), pd.DataFrame(rows).reindex(columns=described)
 

@@ -20,9 +20,9 @@ from bolt.explain.importance import load_bolt
 from bolt.explain.relevance import integrated_gradients, rollout
 from bolt.explain.trust.faithfulness import CURVES, INDEX_COLUMNS, ORDERS
 from bolt.explain.trust.similarity import position_curves
-from bolt.explain.weights import read_importance
+from bolt.explain.weights import read_importance, write_array
 from bolt.io.errors import DataError
-from bolt.io.files import atomic, write_table
+from bolt.io.files import write_table
 from bolt.models.bolt import BolT
 from bolt.training.device import device_of
 
@@ -73,20 +73,17 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
             raise DataError(what, where=run_fold, hint="Train and explain the fold again with this cache")
         random = np.random.default_rng([seed, rows[scan]])
         curves.append(scan_curves(model, series, weights[i], positions[i], settings, random))
-    with atomic(run_fold / f"{CURVES}.npy") as temporary:
-        np.save(temporary, np.stack(curves).astype(np.float32))
+    write_array(np.stack(curves), run_fold / f"{CURVES}.npy")
     write_table(table.iloc[chosen][list(INDEX_COLUMNS)], run_fold / f"{CURVES}.tsv", INDEX_COLUMNS)
 
 
 def position_of(weights: list[Array], tests: Ranks) -> dict[int, Array]:
-    """Return the mean importance of the other test scans at each position, by test scan.
+    """Return the mean importance of the other test scans at each position, by scan.
 
     A fold with a single test scan has no others: its training scans are used.
     """
-    if len(tests) > 1:
-        return dict(zip(tests, position_curves([weights[i] for i in tests]), strict=True))
-    curves = position_curves(weights)
-    return {i: curves[i] for i in tests}
+    used = tests if len(tests) > 1 else np.arange(len(weights))
+    return dict(zip(used, position_curves([weights[i] for i in used]), strict=True))
 
 
 def chosen_scans(labels: NDArray[np.str_], n: int, seed: int) -> Ranks:

@@ -175,9 +175,8 @@ def write_sanity(
                 continue
             model, info = load_bolt(folder)
             if info["fold"] not in folds:
-                reasons.append(
-                    f"fold {info['fold']}, in which it was trained, has no importance weights to compare with"
-                )
+                what = f"fold {info['fold']}, in which it was trained, has no importance weights to compare with"
+                reasons.append(what)
                 continue
             compare = _comparison(cache, run.fold(info["fold"]), settings.scans, place, gradient)[-1]
             parts.append(compare(model, {"check": check, "step": np.nan, "layer": np.nan}))

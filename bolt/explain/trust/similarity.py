@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
-from scipy.stats import t as student
+from scipy.stats import rankdata
 
+from bolt.evaluate.intervals import expanded
 from bolt.io.files import columns
 
 Array = NDArray[np.floating]
@@ -214,11 +214,7 @@ def contrast_and_interval(control: Array, check: Array, groups: Sequence[str]) -
 
 
 def _estimate(values: Array, groups: Sequence[str], statistic: Callable[[NDArray[Any]], Any]) -> Interval:
-    """Return a statistic of the column means of `values` (scans, columns), with its interval.
-
-    Percentiles are expanded for small samples, in which they are too narrow (Hesterberg 2015,
-    doi 10.1080/00031305.2015.1089789).
-    """
+    """Return a statistic of the column means of `values` (scans, columns), with its interval."""
     known = np.isfinite(values).all(axis=1)
     if 2 * known.sum() < max(1, len(values)):
         return Interval(np.nan, np.nan, np.nan)
@@ -230,8 +226,7 @@ def _estimate(values: Array, groups: Sequence[str], statistic: Callable[[NDArray
     total = np.stack([np.bincount(member, column) for column in values.T], axis=1)
     times = _times_drawn(n)
     means = (times @ total) / (times @ np.bincount(member))[:, None]
-    tail = 100 * norm.cdf(-np.sqrt(n / (n - 1)) * student.ppf(0.975, n - 1))
-    low, high = np.percentile(statistic(means), [tail, 100 - tail])
+    low, high = np.quantile(statistic(means), expanded(n))
     return Interval(estimate, float(low), float(high))
 
 
@@ -274,19 +269,11 @@ def summary(comparisons: pd.DataFrame) -> pd.DataFrame:
                 contrast = contrast_and_interval(*values, both["group"]) if control else None
                 outcome = verdict(rho, control, contrast)
             raw = mean_and_interval(part["rho_raw"].to_numpy(), part["group"])
-            rows.append(
-                {
-                    **keys,
-                    "fold": "all" if whole else part["fold"].iloc[0],
-                    **dict(zip(("rho", "low", "high"), rho, strict=True)),
-                    **dict(zip(("rho_raw", "raw_low", "raw_high"), raw, strict=True)),
-                    "n_scans": len(part),
-                    "n_undefined": int(part["rho"].isna().sum()),
-                    **dict(zip(("contrast", "contrast_low", "contrast_high"), contrast or (), strict=False)),
-                    "verdict": outcome,
-                    "note": None,
-                }
-            )
+            row = keys | {"fold": "all" if whole else part["fold"].iloc[0], "n_scans": len(part), "verdict": outcome}
+            row |= dict(zip(("rho", "low", "high"), rho, strict=True))
+            row |= dict(zip(("rho_raw", "raw_low", "raw_high"), raw, strict=True))
+            row |= dict(zip(("contrast", "contrast_low", "contrast_high"), contrast or (), strict=False))
+            rows.append(row | {"n_undefined": int(part["rho"].isna().sum()), "note": None})
     return pd.DataFrame(rows, columns=list(SANITY_COLUMNS))
 
 

@@ -30,7 +30,6 @@ def test_labels_move_between_units_of_a_role_and_test_scans_keep_theirs():
     assert (moved.groupby(table["subject"]).nunique() == 1).all()
     assert (moved == table["label"])[table["role"] == "train"].mean() == pytest.approx(0.5, abs=0.2)  # chance
     pd.testing.assert_series_equal(moved, permuted_labels(table.sample(frac=1, random_state=1), 3).sort_index())
-    assert not moved.equals(permuted_labels(table, 1))
 
 
 HYPER = {"hidden": 8, "n_blocks": 1, "n_heads": 2, "head_dim": 4, "window": 6}

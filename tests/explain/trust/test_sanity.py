@@ -24,8 +24,8 @@ HYPER = {"hidden": 16, "n_blocks": 2, "n_heads": 2, "head_dim": 8, "window": 8}
 CLASSES = ["control", "patient"]
 RUN = ("x", "v", "m", 0)
 ALL_SCANS = {"scans": None, "independent": False, "device": "cpu"}
-PERMUTED_ALONE = Sanity(draws=0, scans=None, independent=False, retrained=False)
-CASCADE_ALONE = Sanity(draws=1, scans=None, independent=False, permuted=False, retrained=False)
+SETTINGS = Sanity(draws=1, scans=None, independent=False)
+PERMUTED_ALONE = SETTINGS.model_copy(update={"draws": 0, "retrained": False})
 
 
 def make_fold(cache, folder, fold, model=None):
@@ -71,16 +71,10 @@ def written(run, query="fold == 'all'"):
     return read_table(run.explanation / "sanity.tsv", text=("fold",)).query(query)
 
 
-def test_layers_hold_every_weight_once_from_the_output_to_the_input():
-    model = create_model("bolt", N_ROIS, 2, **HYPER)
-    layers = layers_of(model)
-    assert list(layers) == ["classifier", "block 2", "block 1", "input"]
-    for name in model.state_dict():
-        assert sum(name.startswith(begins) for begins in layers.values()) == 1, name
-
-
 def test_random_layers_are_as_before_training_and_the_others_stay(run):
     model, info = load_checkpoint(run[1] / "fold-0")
+    for name in model.state_dict():  # is in one layer
+        assert sum(name.startswith(begins) for begins in layers_of(model).values()) == 1, name
     fresh = fresh_model(info, 0)
     state = torch.random.get_rng_state()
     assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), fresh_model(info, 0).parameters(), strict=True))
@@ -107,9 +101,8 @@ def test_nothing_random_gives_one_and_everything_random_little_for_the_class_of_
     table = summary(found)
     assert list(table) == list(SANITY_COLUMNS) and len(table[table["fold"] == "1"]) == 5
     whole = table[table["fold"] == "all"].set_index("step")
-    assert whole.at[0, "rho"] == pytest.approx(1, abs=1e-4) and (whole["n_scans"] == 32).all()
     assert whole.at[4, "verdict"] == "no control" and whole["verdict"].notna().sum() == 1
-    assert whole.at[4, "low"] <= whole.at[4, "rho"] <= whole.at[4, "high"]
+    assert (whole["n_scans"] == 32).all() and whole.at[4, "low"] <= whole.at[4, "rho"] <= whole.at[4, "high"]
 
 
 def test_each_layer_alone_of_a_few_scans_and_the_same_again(run):
@@ -124,24 +117,21 @@ def test_each_layer_alone_of_a_few_scans_and_the_same_again(run):
     assert alone["rho"].iloc[0] == pytest.approx(cascaded["rho"].iloc[0])
 
 
-@pytest.mark.parametrize("gradient", ["logit", "loss"])
-def test_curves_are_compared_under_the_gradient_of_the_fold(run, tmp_path, gradient):
+def test_curves_are_compared_under_the_gradient_of_the_fold(run, tmp_path):
     """The model itself (step 0) gives each scan its own curve, and with another gradient another curve."""
     fold = shutil.copytree(run[1] / "fold-0", tmp_path / "fold-0")
     explain_fold(run[0], fold, "cpu", "loss")
-    same = cascade(run[0], fold, draws=0, gradient=gradient, **ALL_SCANS).query("step == 0")["rho_raw"]
-    assert same.min() > 0.999 if gradient == "loss" else same.max() < 0.9
+    same, other = (cascade(run[0], fold, draws=0, gradient=name, **ALL_SCANS)["rho_raw"] for name in ("loss", "logit"))
+    assert same.min() > 0.999 and other.max() < 0.9
 
 
 def test_the_interval_is_over_families():
-    """Six families of five scans each that agree: between them lies all that varies. Five have no interval."""
+    """Six families of five scans each that agree: between them lies all that varies."""
     scans, families = [f"s{i}" for i in range(30)], [f"f{i // 5}" for i in range(30)]
     found = pd.DataFrame({"scan_id": scans, "fold": "0", "check": "cascade", "step": 1, "layer": "classifier"})
     found = found.assign(rho=[0.0] * 15 + [1.0] * 15, rho_raw=0.5)
     of_families, of_persons = (summary(found.assign(group=group)).iloc[0] for group in (families, scans))
     assert of_families["low"] < 0.1 < 0.25 < of_persons["low"] < of_persons["high"] < 0.75
-    few = summary(found.assign(group=families).iloc[5:]).iloc[0]
-    assert few["rho"] == pytest.approx(0.6) and np.isnan(few["low"])
 
 
 def test_an_explanation_of_position_alone_does_not_pass(run, monkeypatch, tmp_path):
@@ -155,7 +145,7 @@ def test_an_explanation_of_position_alone_does_not_pass(run, monkeypatch, tmp_pa
     table = read_table(checked.fold(0) / "importance.tsv", text=("scan_id",))
     write_importance(table, position(None, cache.arrays), checked.fold(0))
     monkeypatch.setattr(sanity, "importance_of", position)
-    write_sanity(cache, checked, [0], CASCADE_ALONE)
+    write_sanity(cache, checked, [0], SETTINGS.model_copy(update={"permuted": False, "retrained": False}))
     found = written(checked)
     assert found["rho"].isna().all() and (found["n_undefined"] == found["n_scans"]).all()
     assert (found["rho_raw"] > 0.99).all() and found["verdict"].dropna().tolist() == ["not passed"]
@@ -176,7 +166,7 @@ def test_other_models_that_failed_or_are_of_another_fold_are_said(copied):
     cache, run = copied
     for folder in (run.permuted, run.retrained):
         write_status(folder / "status.json", "failed", "train", DataError("the loss is not finite"))
-    write_sanity(cache, run, [0, 1], Sanity(draws=1, scans=None, independent=False), "cpu", [run.retrained])
+    write_sanity(cache, run, [0, 1], SETTINGS, "cpu", [run.retrained])
     ends = written(run).dropna(subset="verdict").set_index("check")
     for check in (PERMUTED, RETRAINED):
         assert ends.loc[check, "verdict"] == "not done" and "not finite" in ends.loc[check, "note"]
@@ -188,6 +178,7 @@ def test_other_models_that_failed_or_are_of_another_fold_are_said(copied):
 
 
 NEAR, AGREES, APART, UNKNOWN = (0.05, -0.04, 0.14), (0.4, 0.3, 0.5), (0.35, 0.2, 0.5), (np.nan, np.nan, np.nan)
+WIDE = [(0.05, -0.12, 0.22), (-0.05, -0.22, 0.12), (0.05, np.nan, np.nan), (0.22, -0.1, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -195,10 +186,7 @@ NEAR, AGREES, APART, UNKNOWN = (0.05, -0.04, 0.14), (0.4, 0.3, 0.5), (0.35, 0.2,
     [
         (NEAR, AGREES, APART, "passed"),
         ((-0.05, -0.14, 0.04), AGREES, APART, "passed"),
-        ((0.05, -0.12, 0.22), AGREES, APART, "not shown"),
-        ((-0.05, -0.22, 0.12), AGREES, APART, "not shown"),
-        ((0.05, np.nan, np.nan), AGREES, APART, "not shown"),
-        ((0.22, -0.1, 0.5), AGREES, APART, "not shown"),
+        *(((value, *ends), AGREES, APART, "not shown") for value, *ends in WIDE),
         ((0.2, 0.15, 0.25), AGREES, (0.2, 0.1, 0.3), "not passed"),
         ((-0.3, -0.4, -0.2), AGREES, (0.1, 0.05, 0.2), "not passed"),
         (UNKNOWN, AGREES, UNKNOWN, "not passed"),
@@ -233,11 +221,10 @@ def test_the_control_is_compared_on_the_same_scans():
 def test_a_model_trained_again_is_the_control_of_both_checks(copied):
     """Here it is the model itself, and permuted labels gave another; the seed of a run is no part of its class."""
     cache, run = copied
-    settings = Sanity(draws=1, scans=None, independent=False)
     model, info = load_checkpoint(run.fold(1))
     make_fold(cache, run.retrained, 1, model)
     make_fold(cache, run.permuted, 1, fresh_model(info, 7))
-    write_sanity(cache, run, [0, 1], settings, "cpu", [run.retrained])
+    write_sanity(cache, run, [0, 1], SETTINGS, "cpu", [run.retrained])
     ends = written(run).set_index("check")
     assert ends.loc[RETRAINED, "rho"] == pytest.approx(1, abs=1e-4) and ends.loc[RETRAINED, "verdict"] == "reproducible"
     assert ends.loc[RETRAINED, "note"] == "seed 0, fold 1; is right about 100% of the test scans"
@@ -245,7 +232,7 @@ def test_a_model_trained_again_is_the_control_of_both_checks(copied):
     assert set(last.index) == {RETRAINED, PERMUTED, "cascade"}
     assert (last.loc[["cascade", PERMUTED], "contrast_low"] > 0.5).all()
     both = [run.fold(0), run.fold(1)]  # of another seed
-    write_sanity(cache, run, [0, 1], settings.model_copy(update={"draws": 0}), "cpu", both)
+    write_sanity(cache, run, [0, 1], SETTINGS.model_copy(update={"draws": 0}), "cpu", both)
     ends = written(run, "check == @RETRAINED")
     assert ends["fold"].tolist() == ["all", "0", "1"] and ends["n_scans"].tolist() == [32, 16, 16]
     assert "folds 0, 1; is right" in ends["note"].iloc[0]
