@@ -110,10 +110,8 @@ def _as_in_paper(
         names = [titles[entry.dataset], *([] if entry.atlas in ATLASES else [entry.atlas])]
         name = ", ".join([*names, *([entry.row] if len(experiment.rows) > 1 else [])])
         for metric, heading in METRIC_HEADINGS.items():
-            means, sds = (
-                {tokens: table.loc[(fold, tokens), metric] for tokens in PAPERS_VOLUMES} for fold in ("mean", "sd")
-            )
-            bold.add((len(rows), PAPERS_VOLUMES[max(means, key=means.__getitem__)]))
+            means, sds = table.loc["mean", metric], table.loc["sd", metric]
+            bold.add((len(rows), PAPERS_VOLUMES[max(PAPERS_VOLUMES, key=means.__getitem__)]))
             cells = {column: two_decimals(means[tokens], sds[tokens]) for tokens, column in PAPERS_VOLUMES.items()}
             rows.append({"": f"{name}: {heading}", **cells})
     title = experiment.paper.shows.split(" and ")[0]
@@ -136,13 +134,9 @@ def landmark_rows(entry: Entry, table: pd.DataFrame, paper: pd.DataFrame) -> pd.
     )
     known = paper.rename(columns={"mean": "paper_mean", "sd": "paper_sd"})
     both = mean.merge(sd.drop(columns="n_test"), on=[*KEYS, "metric"]).merge(known, on=["tokens", "metric"], how="left")
-    return both.rename(columns={"n_test": "n_folds"}).assign(
-        dataset=entry.dataset,
-        atlas=entry.atlas,
-        row=entry.row,
-        expected_folds=entry.outer * len(entry.explanations),
-        difference=both["mean"] - both["paper_mean"],
-    )[list(LANDMARKS)]
+    table = both.rename(columns={"n_test": "n_folds"}).assign(difference=both["mean"] - both["paper_mean"])
+    table = table.assign(dataset=entry.dataset, atlas=entry.atlas, row=entry.row)
+    return table.assign(expected_folds=entry.outer * len(entry.explanations))[list(LANDMARKS)]
 
 
 # ---- figures of one seed -------------------------------------------------------------------------------------------
@@ -222,10 +216,8 @@ def _task_figures(found: Explained, curves: pd.DataFrame, stem: Path) -> Iterato
     about = found.folder / "tasks_series.json"
     masked = tuple(read_json(about)[key] for key in TASK_KEYS) if about.is_file() else None
     last = len(PAPERS_TASKS)  # tasks that the paper lacks, by name
-    keys = sorted(
-        dict.fromkeys(curves[TASK_KEYS].itertuples(index=False, name=None)),
-        key=lambda key: (PAPERS_TASKS.index(key[0]) if key[0] in PAPERS_TASKS else last, key),
-    )
+    found_keys = set(curves[TASK_KEYS].itertuples(index=False, name=None))
+    keys = sorted(found_keys, key=lambda key: (PAPERS_TASKS.index(key[0]) if key[0] in PAPERS_TASKS else last, key))
     others = [key for key in keys if key != masked] or keys
     picture = stem.with_name(f"{stem.name}_a.png")
     draw_tasks(pd.concat([of_task(curves, key) for key in others]), events, picture, strips=True)

@@ -151,12 +151,9 @@ def match_greyordinates(scan: BrainModelAxis, atlas: BrainModelAxis, where: str)
     if scan.volume_mask.any() and atlas.volume_mask.any():
         same = tuple(scan.volume_shape) == tuple(atlas.volume_shape)
         if not same or not np.allclose(scan.affine, atlas.affine, atol=1e-3):
-            raise DataError(
-                f"voxels of scan and atlas are on different grids ({scan.volume_shape} and {atlas.volume_shape}, or "
-                "with different affines)",
-                where=where,
-                hint="Give an atlas on the grid of the scan (91k: 2 mm)",
-            )
+            shapes = f"{scan.volume_shape} and {atlas.volume_shape}, or with different affines"
+            what = f"voxels of scan and atlas are on different grids ({shapes})"
+            raise DataError(what, where=where, hint="Give an atlas on the grid of the scan (91k: 2 mm)")
     number = np.full(len(atlas), -1)
     common = sorted(set(atlas.name) & set(scan.name))
     if not common:
@@ -165,9 +162,8 @@ def match_greyordinates(scan: BrainModelAxis, atlas: BrainModelAxis, where: str)
         in_atlas, in_scan = np.flatnonzero(atlas.name == structure), np.flatnonzero(scan.name == structure)
         on_surface = atlas.surface_mask[in_atlas].any()
         if on_surface != scan.surface_mask[in_scan].any():
-            raise DataError(
-                f"{structure} is a surface in only one of the files", where=where, hint="Give another atlas"
-            )
+            what = f"{structure} is a surface in only one of the files"
+            raise DataError(what, where=where, hint="Give another atlas")
         if on_surface:
             size = scan.nvertices[structure]
             if size != atlas.nvertices[structure]:

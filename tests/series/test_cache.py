@@ -8,7 +8,7 @@ from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, sha256, write_json, write_status
 from bolt.series import cache as module
-from bolt.series.cache import SeriesCache, connectivity, connectivity_of, connectivity_of_crops, n_pairs, zscore
+from bolt.series.cache import SeriesCache, connectivity, connectivity_of, n_pairs, zscore
 from bolt.series.gather import build_cache
 from tests.caches import reseal
 
@@ -251,9 +251,9 @@ def test_scans_are_taken_in_the_order_asked_for():
 def test_crops_have_their_length_and_begin_anywhere():
     cache = Cache(12, 5)
     parts = [np.corrcoef(cache.scans[0][start : start + 8].T)[0, 1] for start in range(5)]
-    found = [connectivity_of_crops(cache, [0], 8, np.random.default_rng(seed))[0, 0] for seed in range(60)]
+    found = [connectivity_of(cache, [0], crop=(8, np.random.default_rng(seed)))[0, 0] for seed in range(60)]
     nearest = [int(np.argmin(np.abs(value - np.array(parts)))) for value in found]
     np.testing.assert_allclose(found, [parts[i] for i in nearest], atol=1e-6)
     assert set(nearest) == {0, 1, 2, 3, 4}
-    whole = connectivity_of_crops(cache, [1], 8, np.random.default_rng(0), fisher_z=True)
+    whole = connectivity_of(cache, [1], fisher_z=True, crop=(8, np.random.default_rng(0)))
     np.testing.assert_allclose(whole, connectivity_of(cache, [1], fisher_z=True))
