@@ -93,9 +93,8 @@ def test_nothing_explained_is_said(tmp_path):
 def make_tasks(entry, cache, tasks, masked):
     """Importance over tasks as a run leaves it, the ROI series of one of them, and the names of the ROIs."""
     out = entry.explanations[0]
-    write_table(
-        pd.concat([curve(task, 40) for task in tasks]).assign(untrained=1.0, raw=1.0), out / "tasks.tsv", TASK_COLUMNS
-    )
+    curves = pd.concat([curve(task, 40) for task in tasks]).assign(untrained=1.0, raw=1.0)
+    write_table(curves, out / "tasks.tsv", TASK_COLUMNS)
     write_table(pd.concat([block(task, "on", 5, 20) for task in tasks]), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
     np.save(out / "tasks_series.npy", np.random.default_rng(0).normal(size=(2, 40, 160)))
     about = {"class": masked, "task": masked, "run": "LR", "RepetitionTime": TR}

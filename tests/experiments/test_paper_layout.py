@@ -27,12 +27,10 @@ def filled(name, *datasets, **keys):
     found = []
     for dataset in datasets:
         found += entries(Config(dataset=dataset, **keys), load_experiment(name))
-    rows = [
-        {"dataset": e.dataset, "atlas": e.atlas, "row": e.row, "metric": m, "mean": (100 + i) / 1000 + k / 10}
-        for i, e in enumerate(found)
-        for k, m in enumerate(METRICS)
-    ]
-    table = pd.DataFrame(rows).assign(sd=0.01234, n_folds=10, expected_folds=10, n_scans=100, n_all_scans=100)
+    numbered = [(i, entry, k, metric) for i, entry in enumerate(found) for k, metric in enumerate(METRICS)]
+    rows = [(e.dataset, e.atlas, e.row, m, (100 + i) / 1000 + k / 10) for i, e, k, m in numbered]
+    table = pd.DataFrame(rows, columns=["dataset", "atlas", "row", "metric", "mean"])
+    table = table.assign(sd=0.01234, n_folds=10, expected_folds=10, n_scans=100, n_all_scans=100)
     return found, table.reindex(columns=list(RESULT_COLUMNS))
 
 
@@ -91,9 +89,8 @@ def test_the_list_names_the_files_of_every_command():
 
 
 def test_formulas_stand_beside_exponents():
-    table = with_formulas(
-        pd.DataFrame({"row": list(PUBLISHED["formulas"]), "operations": 1.0}), load_experiment("complexity")
-    )
+    rows = pd.DataFrame({"row": list(PUBLISHED["formulas"]), "operations": 1.0})
+    table = with_formulas(rows, load_experiment("complexity"))
     stated = table[["row", "formula", "paper_exponent"]].astype(object)
     stated = stated.where(stated.notna(), None)
     assert {row: [formula, power] for row, formula, power in stated.to_numpy()} == PUBLISHED["formulas"]

@@ -45,7 +45,6 @@ def entry(row: str, folders: list[Path], **more: object) -> Entry:
 
 
 def summary(own: Entry) -> pd.DataFrame:
-    """The summaries of an entry by metric."""
     return summaries(own, gather(own)).set_index("metric")
 
 
@@ -136,12 +135,12 @@ def test_the_papers_values_stand_beside_ours(tmp_path: Path) -> None:
     own = entry("SVM", [write_run(tmp_path, made_up(0.55, 0, n=400))], paper={"model": "SVM"}, family="traditional")
     paper = paper_values(load_experiment("comparison"))
     table = with_paper(summaries(own, gather(own)), [own], paper).set_index("metric")
-    theirs = paper[(paper.dataset == "abide1") & (paper.atlas == "schaefer400") & (paper.model == "SVM")]
+    theirs = paper.query("dataset == 'abide1' and atlas == 'schaefer400' and model == 'SVM'")
     for metric, value in theirs.set_index("metric")["paper_mean"].items():
         row = table.loc[metric]
         assert row["paper_mean"] == value and row["difference"] == pytest.approx(row["mean"] - value)
         assert row["paper_inside"] == str(row["low"] <= value <= row["high"]).lower()
-    assert pd.isna(table.loc["brier", "paper_mean"]) and pd.isna(table.loc["brier", "paper_inside"])
+    assert table.loc["brier", ["paper_mean", "paper_inside"]].isna().all()
     few = with_paper(summaries(own, gather(own)).assign(low=np.nan), [own], paper)
     assert few["paper_inside"].isna().all() and few["difference"].notna().any()  # no interval, no star
     alone = with_paper(summaries(own, gather(own)), [own], None)
