@@ -80,10 +80,8 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
 def tested(entry: Entry) -> str:
     """Return how much of the dataset was tested by the models that are explained."""
     predictions, missing = gather(entry)
-    scans = [0, 0]
-    if len(predictions):
-        tests = predictions[predictions["role"] == "test"]
-        scans = [table["scan_id"].nunique() for table in (tests, predictions)]
+    roles = predictions.reindex(columns=["scan_id", "role"])  # without any scan, there are no columns of scans
+    scans = [table["scan_id"].nunique() for table in (roles[roles["role"] == "test"], roles)]
     return scope_text(len(due(entry)) - len(missing), len(due(entry)), *scans)
 
 
@@ -250,17 +248,12 @@ def _explained(
             continue
         seeds, scope = studies[entry.dataset].config.seeds, tested(entry)
         remark = CAPTIONS["one_seed"].format(seed=seeds[0]) if len(seeds) > 1 else ""
-        found.append(
-            Explained(
-                entry,
-                title=f"{titles[entry.dataset]}, {entry.atlas}, {entry.row}",
-                study=studies[entry.dataset],
-                folder=entry.explanations[0],
-                stem="_".join([entry.dataset, entry.atlas, entry.model.run_name]),
-                where={"dataset": entry.dataset, "atlas": entry.atlas, "row": entry.row, "seed": seeds[0]},
-                remark=remark + (f" {scope}." if scope else ""),
-            )
-        )
+        remark += f" {scope}." if scope else ""
+        title = f"{titles[entry.dataset]}, {entry.atlas}, {entry.row}"
+        stem = "_".join([entry.dataset, entry.atlas, entry.model.run_name])
+        where = {"dataset": entry.dataset, "atlas": entry.atlas, "row": entry.row, "seed": seeds[0]}
+        study, folder = studies[entry.dataset], entry.explanations[0]
+        found.append(Explained(entry, title, study, folder, stem, where, remark))
     if not found:
         raise _nothing(experiment)
     return found

@@ -88,19 +88,11 @@ def parcellate_greyordinates(
             varies = finite & (series != series[:1]).any(axis=0)
             if varies.any():
                 means[:, roi] = series[:, varies].mean(axis=1)
-            rows.append(
-                {
-                    "value": value,
-                    "name": label,
-                    "n_voxels": len(of_roi),
-                    "inside": len(present) / len(of_roi),
-                    "n_nonfinite": int((~finite).sum()),
-                    "n_constant": int((finite & ~varies).sum()),
-                    "coverage": varies.sum() / len(of_roi),
-                    "covered": int(varies.any() and varies.sum() / len(of_roi) >= threshold),
-                }
-            )
-        coverage = pd.DataFrame(rows).assign(n_masked=0, n_dark=0, brightness=np.nan, tsnr=np.nan)
+            counts = len(of_roi), (~finite).sum(), (finite & ~varies).sum()
+            rows.append((value, label, *counts, len(present) / len(of_roi), varies.sum() / len(of_roi)))
+        columns = ["value", "name", "n_voxels", "n_nonfinite", "n_constant", "inside", "coverage"]
+        coverage = pd.DataFrame(rows, columns=columns).assign(n_masked=0, n_dark=0, brightness=np.nan, tsnr=np.nan)
+        coverage["covered"] = coverage["coverage"].ge(threshold) & coverage["coverage"].gt(0)
         if not coverage["covered"].any():
             raise DataError(f"no ROI of '{Path(atlas).name}' is covered", where=image, hint="Check scan and atlas")
         name = dlabel_name(atlas)

@@ -26,11 +26,11 @@ from tests.report.results import words_only
 ATLAS = "dosenbach160"
 
 
-def explained(folder, name, *datasets, seeds=(0,)):
+def explained(folder, name, *datasets, **keys):
     """Rows of an experiment and their studies."""
     found, studies = [], {}
     for dataset in datasets:
-        config = Config(dataset=dataset, atlases=[ATLAS], seeds=list(seeds), paths={"results": folder / "results"})
+        config = Config(dataset=dataset, atlases=[ATLAS], paths={"results": folder / "results"}, **keys)
         found += entries(config, load_experiment(name))
         studies[dataset] = Study.of(config)
     return found, studies
@@ -51,7 +51,7 @@ def make_regions(entry, strongest):
 
 @pytest.mark.slow
 def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path):
-    found, studies = explained(tmp_path, "brain_maps", "abide1", "hcp_rest", "hcp_task", seeds=(3, 4))
+    found, studies = explained(tmp_path, "brain_maps", "abide1", "hcp_rest", "hcp_task", seeds=[3, 4])
     for entry, strongest in zip(found[:2], (10, 40), strict=True):
         make_regions(entry, strongest)
     write_brain_maps(load_experiment("brain_maps"), found, studies, tmp_path)
@@ -72,10 +72,7 @@ def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path):
 
 @words_only()
 def test_the_published_ranking_is_by_odds_ratio(tmp_path):
-    found, studies = explained(tmp_path, "brain_maps", "abide1")
-    config = studies["abide1"].config
-    explain = config.explain.model_copy(update={"odds_ratio": "published"})
-    studies["abide1"] = Study(config.model_copy(update={"explain": explain}), studies["abide1"].dataset)
+    found, studies = explained(tmp_path, "brain_maps", "abide1", explain={"odds_ratio": "published"})
     make_regions(found[0], 10)
     write_brain_maps(load_experiment("brain_maps"), found, studies, tmp_path)
     text = (tmp_path / "brain_maps.md").read_text()

@@ -104,16 +104,14 @@ def test_dead_scans_are_no_copies_of_one_another(tmp_path):
 
 def test_an_image_compressed_anew_is_the_same_recording(tmp_path):
     data = np.random.default_rng(0).integers(0, 1000, (5, 6, 7, 8)).astype(np.int16)
-    nib.save(nib.Nifti1Image(data, np.eye(4)), tmp_path / "a.nii.gz")
-    plain = gzip.decompress((tmp_path / "a.nii.gz").read_bytes())
-    (tmp_path / "b.nii.gz").write_bytes(gzip.compress(plain, 1))
-    (tmp_path / "c.nii").write_bytes(plain)
-    renamed = nib.Nifti1Image(data, np.diag([2.0, 2, 2, 1]))
-    renamed.header["descrip"] = "copy"
-    nib.save(renamed, tmp_path / "d.nii.gz")
-    data[0, 0, 0, 0] += 1
-    nib.save(nib.Nifti1Image(data, np.eye(4)), tmp_path / "e.nii.gz")
-    (tmp_path / "f.nii.gz").write_bytes((tmp_path / "a.nii.gz").read_bytes()[:-20])
+    changed = data.copy()
+    changed[0, 0, 0, 0] += 1
+    for name, voxels, size in (("a", data, 1.0), ("d", data, 2.0), ("e", changed, 1.0)):
+        nib.save(nib.Nifti1Image(voxels, np.diag([size] * 3 + [1])), tmp_path / f"{name}.nii.gz")
+    packed = (tmp_path / "a.nii.gz").read_bytes()
+    (tmp_path / "b.nii.gz").write_bytes(gzip.compress(gzip.decompress(packed), 1))
+    (tmp_path / "c.nii").write_bytes(gzip.decompress(packed))
+    (tmp_path / "f.nii.gz").write_bytes(packed[:-20])
     (tmp_path / "g.txt").write_text("neither an image nor a series")
     files = {path.name[0]: str(path) for path in tmp_path.iterdir()}
     assert len({Path(file).read_bytes() for file in files.values()}) == 7
@@ -127,7 +125,7 @@ def test_an_image_compressed_anew_is_the_same_recording(tmp_path):
 
 @pytest.fixture
 def tables(tmp_path):
-    scans = make_scans(24, scans_each=2).assign(bold="nowhere")
+    scans = make_scans(24, scans_each=2)
     folds = make_folds(scans, Folds(outer=4))
     scans.to_csv(tmp_path / "scans.tsv", sep="\t", index=False)
     folds.to_csv(tmp_path / "folds.tsv", sep="\t", index=False)

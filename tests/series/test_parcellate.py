@@ -202,29 +202,17 @@ def test_one_atlas_outside_the_image_does_not_disturb_another(tmp_path, data):
     np.testing.assert_allclose(both["partly"].series[:, 0], data[8:11, 2:9, 2:9].mean(axis=(0, 1, 2)), rtol=1e-5)
 
 
-def test_space_is_that_of_name_sidecar_or_request(tmp_path, data):
-    path = save(tmp_path / "sub-01_space-MNI152NLin2009cAsym_bold.nii.gz", data.astype(np.float32))
-    with pytest.raises(DataError, match="MNI152NLin2009cAsym"):
-        parcellate(path, [make_atlas()], denoise=NONE)
+def test_space_is_that_of_sidecar_or_request_or_of_labels_that_have_none(tmp_path, data):
     bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
     assert parcellate(bare, [make_atlas()], denoise=NONE, space=SPACE)["cubes"].metadata["Space"] == SPACE
+    with pytest.warns(UserWarning, match="declares no space"):
+        found = parcellate(bare, [replace(make_atlas(), spaces=[])], denoise=NONE)
+    assert found["cubes"].metadata["Space"] == "assumed"
     (tmp_path / "bold.json").write_text(json.dumps({"SpatialReference": SPACE}))
     assert parcellate(bare, [make_atlas()], denoise=NONE)["cubes"].metadata["Space"] == SPACE
     (tmp_path / "bold.json").write_text(json.dumps({"SpatialReference": "MNI152NLin2009cAsym"}))
     with pytest.raises(DataError, match="but the image is in MNI152NLin2009cAsym"):
         parcellate(bare, [make_atlas()], denoise=NONE)
-
-
-def test_a_scanner_space_image_is_not_taken_for_one_in_the_atlas_space(tmp_path, data):
-    bare = save(tmp_path / "bold.nii.gz", data.astype(np.float32))
-    image = nib.load(bare)
-    image.header["sform_code"] = 4
-    nib.save(image, tmp_path / "mni.nii.gz")
-    with pytest.warns(UserWarning, match="declares no space"):
-        assert parcellate(tmp_path / "mni.nii.gz", [make_atlas()], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
-    labels_of_the_scan = replace(make_atlas(), spaces=[])
-    with pytest.warns(UserWarning, match="declares no space"):
-        assert parcellate(bare, [labels_of_the_scan], denoise=NONE)["cubes"].metadata["Space"] == "assumed"
 
 
 def test_a_number_that_no_scanner_makes_is_refused_although_float32_holds_it(tmp_path, data):
