@@ -119,7 +119,7 @@ def associate(known: pd.DataFrame, column: str, classes: Sequence[str] | None, s
         rows = rows.groupby(["group", "label"], as_index=False).mean()
     label, values = _categories(rows["label"], classes), rows.drop(columns=["group", "label"])
     family = rows["group"].astype("category").cat.codes.to_numpy(int)
-    return compare_families(_array(label), _array(values), family, seed)
+    return compare_families(label.to_numpy().squeeze(), values.to_numpy().squeeze(), family, seed)
 
 
 def _categories(values: pd.Series, order: Sequence[str] | None = None) -> pd.DataFrame:
@@ -129,12 +129,6 @@ def _categories(values: pd.Series, order: Sequence[str] | None = None) -> pd.Dat
     occurring = set(values)
     names = sorted(occurring) if order is None else [name for name in order if name in occurring]
     return pd.DataFrame({f"is {name}": (values == name).astype(float) for name in names})
-
-
-def _array(table: pd.DataFrame) -> Array:
-    """Return a single column as a vector, more as a matrix."""
-    values = table.to_numpy(float)
-    return values[:, 0] if values.shape[1] == 1 else values
 
 
 def _pairs(known: pd.DataFrame, column: str, classes: Sequence[str]) -> Array | None:
@@ -308,8 +302,9 @@ def compare_families(label: Array, values: Array, family: NDArray[np.int_], seed
     sizes, scale = SIZES[effect.name], 1.0
     if effect.name == "Cramér's V":  # of more categories than two it means more (Cohen's w)
         scale = float(np.sqrt(min(label.shape[1], values.shape[1]) - 1))
-    sizes = sizes[0] / scale, sizes[1] / scale
-    return _with_interval(len(rows_of), test, statistic, effect, resample, p, sizes, random)
+    small, medium = (size / scale for size in sizes)
+    value, low, high = _with_interval(effect, resample, len(rows_of), random)
+    return Association(len(rows_of), test, statistic, value, effect.name, low, high, small, medium, p)
 
 
 def compare_pairs(values: Array, seed: int = 0) -> Association:
@@ -326,33 +321,25 @@ def compare_pairs(values: Array, seed: int = 0) -> Association:
         difference = values[:, 1] - values[:, 0]
         test = stats.wilcoxon(difference)
         name, effect = "Wilcoxon signed-rank", Effect("matched rank-biserial r", _matched_rank_biserial)
-        data, sizes = difference, SIZES[effect.name]
+        data, (small, medium) = difference, SIZES[effect.name]
     else:
         test = stats.friedmanchisquare(*values.T)
         name, effect = "Friedman", Effect("Kendall's W", _concordance, _share)
         data = stats.rankdata(values, axis=1)
         # Kendall's W if one class differs from all others by d = 0.2 or 0.5 of the paired differences
         small, medium = (float(12 * (stats.norm.cdf(d) - 0.5) ** 2 / (values.shape[1] + 1)) for d in (0.2, 0.5))
-        sizes = small, medium
-    statistic, p = float(test.statistic), float(test.pvalue)
-    random = np.random.default_rng(seed)
 
     def resample(chosen: NDArray[np.int_]) -> float:
         return effect.estimate(data[chosen])
 
-    return _with_interval(len(values), name, statistic, effect, resample, p, sizes, random)
+    value, low, high = _with_interval(effect, resample, len(values), np.random.default_rng(seed))
+    statistic, p = float(test.statistic), float(test.pvalue)
+    return Association(len(values), name, statistic, value, effect.name, low, high, small, medium, p)
 
 
 def _with_interval(
-    units: int,
-    test: str,
-    statistic: float,
-    effect: Effect,
-    resample: Callable[[NDArray[np.int_]], float],
-    p: float,
-    sizes: tuple[float, float],
-    random: np.random.Generator,
-) -> Association:
+    effect: Effect, resample: Callable[[NDArray[np.int_]], float], units: int, random: np.random.Generator
+) -> tuple[float, float, float]:
     """Estimate the effect and its 95 % interval from resampled families."""
     raw = resample(np.arange(units))
     draws = np.array([resample(chosen) for chosen in random.integers(0, units, (N_BOOTSTRAPS, units))])
@@ -361,7 +348,7 @@ def _with_interval(
     if len(draws) > N_BOOTSTRAPS // 2:
         low, high = np.quantile(draws, [0.025, 0.975]) - (draws.mean() - raw)
         low, high = (effect.report(float(end)) for end in (low, high))
-    return Association(units, test, statistic, effect.report(raw), effect.name, low, high, *sizes, p)
+    return effect.report(raw), low, high
 
 
 # ---- tests -----------------------------------------------------------------------------------------
@@ -399,12 +386,6 @@ def _permuted_p(label: Array, values: Array, family: NDArray[np.int_], random: n
     return (1 + n_stronger) / (1 + N_PERMUTATIONS)
 
 
-def _ranks(x: Array) -> Array:
-    """Return ranks, averaged over ties: `scipy.stats.rankdata` without its checks, which take most of its time."""
-    _, code, count = np.unique(x, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[code]
-
-
 def _columns(x: Array) -> Array:
     """Return columns of which the squared products of two variables add up to the share of variance explained.
 
@@ -412,7 +393,7 @@ def _columns(x: Array) -> Array:
     Spearman's correlation.
     """
     if x.ndim == 1:
-        ranks = _ranks(x)
+        ranks = stats.rankdata(x)
         centred = (ranks - ranks.mean())[:, None]
         return centred / max(np.sqrt(np.sum(centred**2)), 1e-12)
     x = x[:, x.any(axis=0)]
@@ -427,15 +408,13 @@ def _effect_between(label: Array, values: Array) -> Effect:
         n, rows, columns = len(label), label.shape[1], values.shape[1]
         return Effect("Cramér's V", _phi_squared, lambda raw: _cramer(raw, n, rows, columns))
     numbers_first = label.ndim == 1
-    n_groups = (values if numbers_first else label).shape[1]
-    estimate = _rank_biserial if n_groups == 2 else _eta_squared
+    two = (values if numbers_first else label).shape[1] == 2
+    estimate = _rank_biserial if two else _eta_squared
 
     def oriented(a: Array, b: Array) -> float:
         return estimate(b, a) if numbers_first else estimate(a, b)
 
-    if n_groups == 2:
-        return Effect("rank-biserial r", oriented)
-    return Effect("η²", oriented, _share)
+    return Effect("rank-biserial r", oriented) if two else Effect("η²", oriented, _share)
 
 
 def _rank_biserial(groups: Array, numbers: Array) -> float:
@@ -443,7 +422,7 @@ def _rank_biserial(groups: Array, numbers: Array) -> float:
     n = groups.sum(axis=0)
     if not n.all():
         return np.nan
-    first, last = _ranks(numbers) @ groups / n
+    first, last = stats.rankdata(numbers) @ groups / n
     return float(2 * (last - first) / len(numbers))
 
 
@@ -479,7 +458,7 @@ def _matched_rank_biserial(difference: Array) -> float:
     changed = difference[difference != 0]
     if not len(changed):
         return 0.0
-    ranks = _ranks(np.abs(changed))
+    ranks = stats.rankdata(np.abs(changed))
     return float(np.sum(ranks * np.sign(changed)) / ranks.sum())
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from bolt.config import Published
 from bolt.datasets.participants import SELECTION
 from bolt.io.errors import DataError, shorten_list
-from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
+from bolt.io.files import columns, read_columns, read_text, to_numbers, write_table
 
 log = logging.getLogger("bolt")
 EXCLUSION_COLUMNS = columns("cohort", "exclusions")
@@ -55,12 +55,6 @@ def refuse_bad_scans(excluded: pd.DataFrame, listing: Path, refuse: bool) -> Non
     what = f"the run stops because of {len(bad)} bad scan{'s' if len(bad) > 1 else ''} ('bad_scans: refuse'):{listed}\n"
     hint = "Fix them, or exclude them: 'exclude: {scan_id: […]}' in the dataset's file, or 'bad_scans: continue'"
     raise DataError(f"{what}The file has the same list", where=listing, hint=hint)
-
-
-def scan_warnings(scan_id: str, status: Path) -> list[tuple[str, str, str]]:
-    """Read the warnings of earlier stages about an included scan, as rows of `WARNING_COLUMNS`."""
-    entries = read_json(status).get("warnings", []) if status.is_file() else []
-    return [(scan_id, entry["stage"], entry["warning"]) for entry in entries]
 
 
 def roi_warnings(

@@ -121,14 +121,12 @@ class SiteEffects:
         row_of_site = site.map({name: row for row, name in enumerate(self.sites)})
         unseen = row_of_site.isna().to_numpy()
         if unseen.any():
-            names = ", ".join(sorted(set(site[unseen].fillna("none").astype(str))))
+            n, names = unseen.sum(), ", ".join(sorted(set(site[unseen].fillna("none").astype(str))))
             if not pooled:
-                what = f"{unseen.sum()} scans are from sites with fewer than {MIN_SCANS} training scans ({names})"
+                what = f"{n} scans are from sites with fewer than {MIN_SCANS} training scans ({names})"
                 hint = "Set 'unseen_site: pooled' in the model's configuration to leave them unchanged"
                 raise DataError(what, hint=hint)
-            log.warning(
-                "harmonisation: %d scans of sites without training scans (%s) are unchanged", unseen.sum(), names
-            )
+            log.warning("harmonisation: %d scans of sites without training scans (%s) are unchanged", n, names)
         harmonised = features.astype(np.float32)
         rows = row_of_site[~unseen].to_numpy(int)
         harmonised[~unseen] = harmonised[~unseen] * self.scale[rows] + self.offset[rows]

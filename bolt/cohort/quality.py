@@ -62,7 +62,6 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout, *, write
             status = read_json(before)
             failure = None if status["state"] == "ok" else status  # the series could not be made or downloaded
         numbers = {} if failure else _numbers(scan, config, layout)
-        state, reason = "ok", ""
         if failure:
             state, reason = failure["state"], f"{failure['stage']}: {failure['reason']}"
         else:
@@ -70,11 +69,11 @@ def gather_quality(scans: pd.DataFrame, config: Config, layout: Layout, *, write
             reasons += [f"rated 'exclude'{rated_bad[scan.scan_id]}"] if scan.scan_id in rated_bad else []
             for measure in n_unknown:
                 n_unknown[measure] += measure not in numbers
+            state, reason = "excluded" if reasons else "ok", "; ".join(reasons)
             if reasons:
-                state, reason = "excluded", "; ".join(reasons)
                 log.warning("%s is excluded: %s", scan.scan_id, reason)
             if write:
-                problem = DataError(reason) if reason else None
+                problem = DataError(reason) if reasons else None
                 write_status(layout.quality_status(scan.scan_id), state, "quality", problem)
         anatomy = folder_of(scan.t1w) if scan.kind == "raw" else None
         facts = {"scan_id": scan.scan_id, "subject": scan.subject, "anatomy": anatomy, "state": state, "reason": reason}
@@ -128,8 +127,7 @@ def failed_cutoffs(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
             continue
         measure = MEASURES[name]
         unit = f" {measure.unit}" if measure.unit else ""
-        side = "below" if bound == "min" else "above"
-        meaning = f": {measure.beyond}" if measure.beyond else ""
+        side, meaning = "below" if bound == "min" else "above", f": {measure.beyond}" if measure.beyond else ""
         texts = [f"{value:.{digits}g}" for digits in range(2, 7)]
         shown = next((text for text in texts if float(text) != cutoff), f"{value!r}")  # distinguished from the cut-off
         reasons.append(f"{measure.label} {shown}{unit} is {side} the cut-off {cutoff:g}{meaning}")

@@ -150,24 +150,20 @@ def with_first_looks(experiment: Experiment, results: Path, shown: Iterable[str]
     """Add to an experiment's description how the shown datasets differ from usual: first looks, searched values."""
     looks = []
     for config in configurations(results):
-        if config.dataset_name not in shown:
+        name, quick = config.dataset_name, config.quick
+        if name not in shown:
             continue
-        if config.quick:
-            looks.append(
-                f"Only a first look at {config.dataset_name}: torch models were trained for at most "
-                f"{config.quick.epochs} epoch(s)."
-            )
+        if quick:
+            looks.append(f"Only a first look at {name}: torch models were trained for at most {quick.epochs} epoch(s).")
         if config.folds.scheme == "leave-site-out":
-            looks.append(f"Each fold of {config.dataset_name} is a site, predicted by models that never saw it.")
+            looks.append(f"Each fold of {name} is a site, predicted by models that never saw it.")
         if experiment.explains and (n := config.explain.tokens) != (papers := Explain().tokens):
-            looks.append(f"At {config.dataset_name} a scan has {n} landmarks, in the paper {papers}.")
+            looks.append(f"At {name} a scan has {n} landmarks, in the paper {papers}.")
         if config.search.use:
             rows = {row.row: searched_model(row.model, config) for row, _ in rows_of(experiment, config)}
-            chosen, own = ([row for row, file in rows.items() if bool(file) == used] for used in (True, False))
-            looks.append(
-                f"Hyper-parameters at {config.dataset_name}: one choice for all datasets and atlases for "
-                f"{', '.join(chosen) or 'no row'}; the values of the model's file for {', '.join(own) or 'no row'}."
-            )
+            chosen, own = (", ".join(row for row in rows if bool(rows[row]) == used) for used in (True, False))
+            joint = f"one choice for all datasets and atlases for {chosen or 'no row'}"
+            looks.append(f"Hyper-parameters at {name}: {joint}; the values of the model's file for {own or 'no row'}.")
     return experiment.model_copy(update={"description": " ".join([experiment.description, *looks])})
 
 
@@ -243,23 +239,27 @@ def _fidelity(row: Row, base: Model) -> Fidelity | None:
     return None if changed and as_published and not row.paper else stated
 
 
+def _first_look(model: Model, data: dict[str, Any], most: int) -> dict[str, Any]:
+    """Return the settings of a model for at most so many epochs, if it has any, and without those of single folds."""
+    if not has_epochs(model.model):
+        return data
+    training = data.get("training", {})
+    training = training | {"epochs": min(training.get("epochs", model.training.epochs), most)}
+    return {key: value for key, value in data.items() if key != "by_fold"} | {"training": training}
+
+
 def _with_model(row: Row, config: Config, experiment: str) -> tuple[Row, Model]:
     """Return the row with its name, and its model with the row's changes."""
     base = _base(row.model, f"experiment '{experiment}', row '{row.row or row.model}'", config)
     data = base.model_dump(mode="json", exclude_unset=True)
     data["hyper"] = base.hyper | row.hyper
-    training: dict[str, Any] = data.get("training", {}) | row.training
-    if config.quick and has_epochs(base.model):
-        training["epochs"] = min(training.get("epochs", base.training.epochs), config.quick.epochs)
-        data.pop("by_fold", None)  # a first look has no settings per fold
-    if training:
+    if training := data.get("training", {}) | row.training:
         data["training"] = training
     members: list[Any] = list(base.members or []) if row.members is None else list(map(load_model, row.members))
-    for i, member in enumerate(members if config.quick else []):
-        members[i] = member.model_dump(mode="json", exclude_unset=True, exclude={"by_fold"})
-        if config.quick and has_epochs(member.model):
-            epochs = min(member.training.epochs, config.quick.epochs)
-            members[i]["training"] = members[i].get("training", {}) | {"epochs": epochs}
+    if config.quick:
+        data = _first_look(base, data, config.quick.epochs)
+        plain = {"mode": "json", "exclude_unset": True, "exclude": {"by_fold"}}
+        members = [_first_look(member, member.model_dump(**plain), config.quick.epochs) for member in members]
     if members:
         data["members"] = members
     changed = {"hyper": {*row.hyper}, "training": {*row.training, *(["epochs"] if config.quick else [])}}

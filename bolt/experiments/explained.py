@@ -80,10 +80,8 @@ def write_landmark_experiment(experiment: Experiment, entries: list[Entry], out:
 def tested(entry: Entry) -> str:
     """Return how much of the dataset was tested by the models that are explained."""
     predictions, missing = gather(entry)
-    scans = [0, 0]
-    if len(predictions):
-        tests = predictions[predictions["role"] == "test"]
-        scans = [table["scan_id"].nunique() for table in (tests, predictions)]
+    roles = predictions.reindex(columns=["scan_id", "role"])  # without any scan, there are no columns of scans
+    scans = [table["scan_id"].nunique() for table in (roles[roles["role"] == "test"], roles)]
     return scope_text(len(due(entry)) - len(missing), len(due(entry)), *scans)
 
 
@@ -110,10 +108,8 @@ def _as_in_paper(
         names = [titles[entry.dataset], *([] if entry.atlas in ATLASES else [entry.atlas])]
         name = ", ".join([*names, *([entry.row] if len(experiment.rows) > 1 else [])])
         for metric, heading in METRIC_HEADINGS.items():
-            means, sds = (
-                {tokens: table.loc[(fold, tokens), metric] for tokens in PAPERS_VOLUMES} for fold in ("mean", "sd")
-            )
-            bold.add((len(rows), PAPERS_VOLUMES[max(means, key=means.__getitem__)]))
+            means, sds = table.loc["mean", metric], table.loc["sd", metric]
+            bold.add((len(rows), PAPERS_VOLUMES[max(PAPERS_VOLUMES, key=means.__getitem__)]))
             cells = {column: two_decimals(means[tokens], sds[tokens]) for tokens, column in PAPERS_VOLUMES.items()}
             rows.append({"": f"{name}: {heading}", **cells})
     title = experiment.paper.shows.split(" and ")[0]
@@ -136,13 +132,9 @@ def landmark_rows(entry: Entry, table: pd.DataFrame, paper: pd.DataFrame) -> pd.
     )
     known = paper.rename(columns={"mean": "paper_mean", "sd": "paper_sd"})
     both = mean.merge(sd.drop(columns="n_test"), on=[*KEYS, "metric"]).merge(known, on=["tokens", "metric"], how="left")
-    return both.rename(columns={"n_test": "n_folds"}).assign(
-        dataset=entry.dataset,
-        atlas=entry.atlas,
-        row=entry.row,
-        expected_folds=entry.outer * len(entry.explanations),
-        difference=both["mean"] - both["paper_mean"],
-    )[list(LANDMARKS)]
+    table = both.rename(columns={"n_test": "n_folds"}).assign(difference=both["mean"] - both["paper_mean"])
+    table = table.assign(dataset=entry.dataset, atlas=entry.atlas, row=entry.row)
+    return table.assign(expected_folds=entry.outer * len(entry.explanations))[list(LANDMARKS)]
 
 
 # ---- figures of one seed -------------------------------------------------------------------------------------------
@@ -222,10 +214,8 @@ def _task_figures(found: Explained, curves: pd.DataFrame, stem: Path) -> Iterato
     about = found.folder / "tasks_series.json"
     masked = tuple(read_json(about)[key] for key in TASK_KEYS) if about.is_file() else None
     last = len(PAPERS_TASKS)  # tasks that the paper lacks, by name
-    keys = sorted(
-        dict.fromkeys(curves[TASK_KEYS].itertuples(index=False, name=None)),
-        key=lambda key: (PAPERS_TASKS.index(key[0]) if key[0] in PAPERS_TASKS else last, key),
-    )
+    found_keys = set(curves[TASK_KEYS].itertuples(index=False, name=None))
+    keys = sorted(found_keys, key=lambda key: (PAPERS_TASKS.index(key[0]) if key[0] in PAPERS_TASKS else last, key))
     others = [key for key in keys if key != masked] or keys
     picture = stem.with_name(f"{stem.name}_a.png")
     draw_tasks(pd.concat([of_task(curves, key) for key in others]), events, picture, strips=True)
@@ -258,17 +248,12 @@ def _explained(
             continue
         seeds, scope = studies[entry.dataset].config.seeds, tested(entry)
         remark = CAPTIONS["one_seed"].format(seed=seeds[0]) if len(seeds) > 1 else ""
-        found.append(
-            Explained(
-                entry,
-                title=f"{titles[entry.dataset]}, {entry.atlas}, {entry.row}",
-                study=studies[entry.dataset],
-                folder=entry.explanations[0],
-                stem="_".join([entry.dataset, entry.atlas, entry.model.run_name]),
-                where={"dataset": entry.dataset, "atlas": entry.atlas, "row": entry.row, "seed": seeds[0]},
-                remark=remark + (f" {scope}." if scope else ""),
-            )
-        )
+        remark += f" {scope}." if scope else ""
+        title = f"{titles[entry.dataset]}, {entry.atlas}, {entry.row}"
+        stem = "_".join([entry.dataset, entry.atlas, entry.model.run_name])
+        where = {"dataset": entry.dataset, "atlas": entry.atlas, "row": entry.row, "seed": seeds[0]}
+        study, folder = studies[entry.dataset], entry.explanations[0]
+        found.append(Explained(entry, title, study, folder, stem, where, remark))
     if not found:
         raise _nothing(experiment)
     return found

@@ -164,10 +164,8 @@ def draw_curves(results: pd.DataFrame, entries: Sequence[Entry], out: Path, *, k
 
     `results` are `RESULT_COLUMNS`; `entries` are the same rows, each with its ``line`` and ``value``.
     """
-    places = {entry.row: (entry.line, entry.value) for entry in entries}
-    table = results.assign(
-        line=[places[row][0] for row in results["row"]], value=[places[row][1] for row in results["row"]]
-    )
+    lines, values = ({entry.row: getattr(entry, name) for entry in entries} for name in ("line", "value"))
+    table = results.assign(line=results["row"].map(lines), value=results["row"].map(values))
     of_share = key == "train_share"
     if of_share:
         table["value"] *= 100

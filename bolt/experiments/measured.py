@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from scipy import stats
@@ -162,24 +161,19 @@ def band_sheets(means: pd.DataFrame, differences: pd.DataFrame) -> list[Sheet]:
     """Return a table per dataset and atlas with a row per network, and one of the differences between atlases."""
     sheets = []
     for (dataset, atlas), part in means.groupby(["dataset", "atlas"]):
-        rows: list[dict[str, Any]] = []
+        networks = []
         for network, lines in part.groupby("network", sort=False):
-            row = {"network": str(network)}
-            for line in lines.itertuples():
-                row[f"{line.band} ({line.low:g}–{line.high:g} Hz)"] = mean_sd(line.share, line.sd)
-            rows.append(row | {"scans": str(lines["n_scans"].max())})
-        sheets.append(Sheet(f"Power by band, {dataset}, {atlas}", pd.DataFrame(rows), CAPTIONS["bands"]))
-    if len(differences):
-        rows = [
-            {
-                "": f"{row.atlas} − {row.other}, {row.dataset}",
-                "band": row.band,
-                "difference [95 %]": interval(
-                    row.difference, row.ci_low, row.ci_high, lambda share: decimal(100 * share, 2, "+")
-                ),
-                "subjects": str(row.n_subjects),
+            shares = {
+                f"{line.band} ({line.low:g}–{line.high:g} Hz)": mean_sd(line.share, line.sd)
+                for line in lines.itertuples()
             }
-            for row in differences.itertuples()
-        ]
+            networks.append({"network": str(network), **shares, "scans": str(lines["n_scans"].max())})
+        sheets.append(Sheet(f"Power by band, {dataset}, {atlas}", pd.DataFrame(networks), CAPTIONS["bands"]))
+    rows = []
+    for row in differences.itertuples():
+        shown = interval(row.difference, row.ci_low, row.ci_high, lambda share: decimal(100 * share, 2, "+"))
+        names = {"": f"{row.atlas} − {row.other}, {row.dataset}", "band": row.band}
+        rows.append({**names, "difference [95 %]": shown, "subjects": str(row.n_subjects)})
+    if rows:
         sheets.append(Sheet("Power by band, between atlases", pd.DataFrame(rows), CAPTIONS["atlas_differences"]))
     return sheets

@@ -25,9 +25,8 @@ def paper_values(experiment: Experiment) -> pd.DataFrame | None:
     if "dataset" not in table:
         table["dataset"] = experiment.paper.dataset if experiment.paper else None
     shares = ["paper_mean", "paper_sd"]
-    return table.assign(**{name: table[name] / 100 for name in shares}).astype(
-        {name: str for name in table if name not in shares}
-    )
+    table[shares] = table[shares] / 100
+    return table.astype({name: str for name in table if name not in shares})
 
 
 def with_paper(table: pd.DataFrame, entries: Sequence[Entry], paper: pd.DataFrame | None) -> pd.DataFrame:

@@ -170,13 +170,9 @@ def calibration(title: str, part: pd.DataFrame, entries: Sequence[Entry]) -> She
         line["calibration error"] = " → ".join(map(number, before_after)) or DASH
         line["Brier score, scaled"] = number(of_brier["scaled"])
         rows.append(line)
-    caption = CAPTIONS["calibration"].format(
-        kinds=all_words()["intervals"]["kinds"],
-        groups=FEWEST_GROUPS,
-        per_class=FEWEST_PER_CLASS,
-        majority=percent(part.loc[part["metric"] == "accuracy", "no_skill"].max()),
-        bold=CAPTIONS["bold"],
-    )
+    told = {"kinds": all_words()["intervals"]["kinds"], "groups": FEWEST_GROUPS, "per_class": FEWEST_PER_CLASS}
+    majority = percent(part.loc[part["metric"] == "accuracy", "no_skill"].max())
+    caption = CAPTIONS["calibration"].format(majority=majority, bold=CAPTIONS["bold"], **told)
     not_in_paper = [metric for metric in WITH_INTERVALS if metric not in METRICS]
     best = {(row, f"{name} [95 %]") for row, name in _best_cells(part, entries, not_in_paper)}
     return Sheet(title, pd.DataFrame(rows), caption, best, joined(scopes_of(part)))

@@ -51,9 +51,8 @@ class Leak:
     cases: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.kind} '{self.name}' is in {' and '.join(self.roles)} of fold {self.fold} ({self.cases} such cases)"
-        )
+        where = f"{' and '.join(self.roles)} of fold {self.fold}"
+        return f"{self.kind} '{self.name}' is in {where} ({self.cases} such cases)"
 
 
 def find_leaks(
@@ -203,27 +202,25 @@ def handle_copies(
     found = find_copies(contents, scans.index)
     for copies in found:
         agree = labels[copies].nunique(dropna=False) == 1
-        same = f"the series is the same as that of {{}} ('folds: duplicates: {rule}')"
+        differ = "" if agree else ", but their labels differ"
         for scan in copies:
-            others = shorten_list(other for other in copies if other != scan)
+            of, rows, end = shorten_list(other for other in copies if other != scan), excluded, differ
             if rule == "group":
-                differ = "" if agree else ", but their labels differ"
-                where = "on the same side of every split"
-                warnings.append((scan, DUPLICATES, f"{same.format(others)}: {where}{differ}"))
-            elif not agree:
-                excluded.append((scan, DUPLICATES, f"{same.format(others)}, but their labels differ"))
-            elif scan == copies[0]:
-                warnings.append((scan, DUPLICATES, f"{same.format(others)}: only this copy is included"))
-            else:
-                excluded.append((scan, DUPLICATES, f"{same.format(copies[0])}, which is included"))
+                rows, end = warnings, f": on the same side of every split{differ}"
+            elif agree and scan == copies[0]:
+                rows, end = warnings, ": only this copy is included"
+            elif agree:
+                of, end = copies[0], ", which is included"
+            rows.append(
+                (scan, DUPLICATES, f"the series is the same as that of {of} ('folds: duplicates: {rule}'){end}")
+            )
     if found:
         n_scans = sum(map(len, found))
         done = f"{len(excluded)} excluded" if rule == "exclude" else "grouped"
         log.warning("%d scans hold %d recordings ('duplicates: %s': %s)", n_scans, len(found), rule, done)
-    return (
-        pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS)),
-        pd.DataFrame(warnings, columns=list(WARNING_COLUMNS)),
-    )
+    rows = (excluded, EXCLUSION_COLUMNS), (warnings, WARNING_COLUMNS)
+    left, warned = (pd.DataFrame(found, columns=list(names)) for found, names in rows)
+    return left, warned
 
 
 def join_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> pd.DataFrame:

@@ -6,7 +6,7 @@ written last: a folder without one is incomplete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ FILES = ("series.npy", "index.tsv", "rois.tsv")
 ROI_COLUMNS, ARRAY_COLUMNS, JOINED_COLUMN = (columns("series", table) for table in ("rois", "index", "joined"))
 INDEX_COLUMNS = {**COLUMNS, **ARRAY_COLUMNS, **JOINED_COLUMN}
 """Columns of the index; the last only if scans are joined (`bolt.series.gather`)."""
+Crop = tuple[int, np.random.Generator]
 LARGEST = 1 - 1e-6
 """Largest absolute correlation before Fisher's transform, which is infinite at ±1."""
 
@@ -123,10 +124,8 @@ def write_array(out: Path, series: Iterable[np.ndarray], n_volumes: int, n_rois:
         The sum of all T; R.
     """
     (out / "manifest.json").unlink(missing_ok=True)
-    with (
-        atomic(out / "series.npy") as temporary,
-        temporary.open("wb") as file,
-    ):  # not a memory map: a full disk would kill the process
+    # not a memory map: a full disk would kill the process
+    with atomic(out / "series.npy") as temporary, temporary.open("wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (n_volumes, n_rois)}
         np.lib.format.write_array_header_1_0(file, header)
         for values in series:
@@ -205,13 +204,9 @@ def connectivity(series: NDArray[np.floating], *, fisher_z: bool = False) -> NDA
 
 
 def connectivity_of(
-    cache: SeriesCache,
-    ids: Sequence[int],
-    *,
-    fisher_z: bool = False,
-    part: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None,
+    cache: SeriesCache, ids: Sequence[int], *, fisher_z: bool = False, crop: Crop | None = None
 ) -> NDArray[np.float32]:
-    """Compute the connectivity of scans of a cache, each over its full length or a part of it.
+    """Compute the connectivity of scans of a cache, each over its full length or a random part of it.
 
     Parameters
     ----------
@@ -219,8 +214,8 @@ def connectivity_of(
     ids : sequence of int
         Rows of the cache's index.
     fisher_z : bool
-    part : callable, optional
-        Returns the part of a (T, R) series that is used.
+    crop : tuple of int and numpy.random.Generator, optional
+        Volumes (at most) of a part of each scan that begins at random.
 
     Returns
     -------
@@ -229,17 +224,9 @@ def connectivity_of(
     features = np.empty((len(ids), n_pairs(cache.n_rois)), np.float32)
     for row, i in enumerate(ids):
         series = cache.finite_series(int(i))
-        features[row] = connectivity(part(series) if part else series, fisher_z=fisher_z)
+        if crop is not None:
+            length, random = crop
+            start = random.integers(max(len(series) - length, 0) + 1)
+            series = series[start : start + length]
+        features[row] = connectivity(series, fisher_z=fisher_z)
     return features
-
-
-def connectivity_of_crops(
-    cache: SeriesCache, ids: Sequence[int], length: int, random: np.random.Generator, *, fisher_z: bool = False
-) -> NDArray[np.float32]:
-    """Compute the connectivity of scans as `connectivity_of`, each over a random crop of `length` volumes at most."""
-
-    def crop(series: NDArray[np.floating]) -> NDArray[np.floating]:
-        start = random.integers(max(len(series) - length, 0) + 1)
-        return series[start : start + length]
-
-    return connectivity_of(cache, ids, fisher_z=fisher_z, part=crop)

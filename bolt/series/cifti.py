@@ -88,19 +88,11 @@ def parcellate_greyordinates(
             varies = finite & (series != series[:1]).any(axis=0)
             if varies.any():
                 means[:, roi] = series[:, varies].mean(axis=1)
-            rows.append(
-                {
-                    "value": value,
-                    "name": label,
-                    "n_voxels": len(of_roi),
-                    "inside": len(present) / len(of_roi),
-                    "n_nonfinite": int((~finite).sum()),
-                    "n_constant": int((finite & ~varies).sum()),
-                    "coverage": varies.sum() / len(of_roi),
-                    "covered": int(varies.any() and varies.sum() / len(of_roi) >= threshold),
-                }
-            )
-        coverage = pd.DataFrame(rows).assign(n_masked=0, n_dark=0, brightness=np.nan, tsnr=np.nan)
+            counts = len(of_roi), (~finite).sum(), (finite & ~varies).sum()
+            rows.append((value, label, *counts, len(present) / len(of_roi), varies.sum() / len(of_roi)))
+        columns = ["value", "name", "n_voxels", "n_nonfinite", "n_constant", "inside", "coverage"]
+        coverage = pd.DataFrame(rows, columns=columns).assign(n_masked=0, n_dark=0, brightness=np.nan, tsnr=np.nan)
+        coverage["covered"] = coverage["coverage"].ge(threshold) & coverage["coverage"].gt(0)
         if not coverage["covered"].any():
             raise DataError(f"no ROI of '{Path(atlas).name}' is covered", where=image, hint="Check scan and atlas")
         name = dlabel_name(atlas)
@@ -151,12 +143,9 @@ def match_greyordinates(scan: BrainModelAxis, atlas: BrainModelAxis, where: str)
     if scan.volume_mask.any() and atlas.volume_mask.any():
         same = tuple(scan.volume_shape) == tuple(atlas.volume_shape)
         if not same or not np.allclose(scan.affine, atlas.affine, atol=1e-3):
-            raise DataError(
-                f"voxels of scan and atlas are on different grids ({scan.volume_shape} and {atlas.volume_shape}, or "
-                "with different affines)",
-                where=where,
-                hint="Give an atlas on the grid of the scan (91k: 2 mm)",
-            )
+            shapes = f"{scan.volume_shape} and {atlas.volume_shape}, or with different affines"
+            what = f"voxels of scan and atlas are on different grids ({shapes})"
+            raise DataError(what, where=where, hint="Give an atlas on the grid of the scan (91k: 2 mm)")
     number = np.full(len(atlas), -1)
     common = sorted(set(atlas.name) & set(scan.name))
     if not common:
@@ -165,9 +154,8 @@ def match_greyordinates(scan: BrainModelAxis, atlas: BrainModelAxis, where: str)
         in_atlas, in_scan = np.flatnonzero(atlas.name == structure), np.flatnonzero(scan.name == structure)
         on_surface = atlas.surface_mask[in_atlas].any()
         if on_surface != scan.surface_mask[in_scan].any():
-            raise DataError(
-                f"{structure} is a surface in only one of the files", where=where, hint="Give another atlas"
-            )
+            what = f"{structure} is a surface in only one of the files"
+            raise DataError(what, where=where, hint="Give another atlas")
         if on_surface:
             size = scan.nvertices[structure]
             if size != atlas.nvertices[structure]:

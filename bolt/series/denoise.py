@@ -129,9 +129,8 @@ def choose_confounds(
         values[first, derivatives] = values[kept[1], derivatives]
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
-        raise DataError(
-            f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}", where=image, hint="Fix the table"
-        )
+        what = f"confound '{table.columns[bad[0][1]]}' is missing in row {bad[0][0]}"
+        raise DataError(what, where=image, hint="Fix the table")
     return ChosenConfounds(values if values.shape[1] else None, kept)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS, roi_warnings, scan_warnings
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS, roi_warnings
 from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError
 from bolt.io.files import columns, read_json, write_table
@@ -169,7 +169,8 @@ def build_cache(
             for part in entry.parts or [entry]:
                 series = read_series(part.path, values, names)
                 constant |= (constant_part := is_constant(series))
-                warned.extend(scan_warnings(entry.scan_id, part.path.parent / "status.json"))
+                earlier = _status(part.path.parent / "status.json").get("warnings", [])
+                warned.extend((entry.scan_id, warning["stage"], warning["warning"]) for warning in earlier)
                 warned.extend(roi_warnings(entry.scan_id, series, constant_part, rois["name"], part.path))
                 yield zscore(series[:, kept])
             n_constant[:] += constant
@@ -259,9 +260,12 @@ def _order(scan: pd.Series) -> list[list[tuple[bool, int, str]]]:
     return [[(not one.isdigit(), int(one) if one.isdigit() else 0, one) for one in found] for found in pieces]
 
 
+def _status(path: Path) -> dict[str, Any]:
+    """Read a status file, if there is one."""
+    return read_json(path) if path.is_file() else {"state": "ok"}
+
+
 def _not_ok(path: Path) -> tuple[str, str] | None:
     """Return stage and reason if a status file reports an exclusion or a failure."""
-    if not path.is_file():
-        return None
-    status = read_json(path)
+    status = _status(path)
     return None if status["state"] == "ok" else (status["stage"], status["reason"])

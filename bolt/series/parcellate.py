@@ -123,9 +123,8 @@ def parcellate(
             check_space(atlas, space)
     chosen = choose_confounds(confounds, denoise, info.n_volumes, image)
     inside = np.ones(int(np.prod(info.shape)), bool) if mask is None else read_mask(mask, info)
-    ordered = sorted(atlases, key=lambda atlas: atlas.is_maps)  # as `average` takes them
     located: list[RoiVoxels | MapVoxels] = []
-    for atlas in ordered:
+    for atlas in atlases:
         if atlas.is_maps:
             located.append(locate_maps(atlas, info, inside))
             continue
@@ -134,8 +133,7 @@ def parcellate(
         located.append(locate(atlas, resample_to(atlas, info.shape, info.affine), inside, positions))
     voxels = np.concatenate([rois.voxels for rois in located])
     scan = Scan(image, info.tr, space, chosen, denoise, threshold, signal)
-    results = finish(ordered, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
-    return {atlas.name: results[atlas.name] for atlas in atlases}
+    return finish(atlases, located, average(ahead(iter_volumes(image, voxels)), info.n_volumes, located), scan)
 
 
 @dataclass(frozen=True)

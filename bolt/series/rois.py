@@ -50,24 +50,6 @@ class Averaged:
     mean: np.ndarray
     sd: np.ndarray
 
-    @property
-    def usable(self) -> np.ndarray:
-        """Return which voxels are always finite and ever change, (N,) bool."""
-        return self.finite & self.varies
-
-    @property
-    def level(self) -> float | None:
-        """Return the median brightness of the usable voxels; None if the image has lost its mean."""
-        usable = self.usable & (self.sd > 0)
-        if not usable.any() or np.median(self.mean[usable] / self.sd[usable]) < BASELINE:
-            return None
-        return float(np.median(self.mean[usable]))
-
-    def dark(self, signal: float) -> np.ndarray:
-        """Return which usable voxels are darker than a share of the `level`, (N,) bool: signal dropout."""
-        level = self.level
-        return self.usable & (self.mean < signal * level) if level is not None else np.zeros_like(self.usable)
-
 
 @dataclass(frozen=True)
 class RoiVoxels:
@@ -185,31 +167,47 @@ def locate_maps(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> MapVoxels:
     return MapVoxels(used, sparse, n_voxels, total, np.array(inside))
 
 
-class LeastSquares:
-    """Fit maps to volumes, one at a time.
+class Means:
+    """Average volumes over labelled voxels, one at a time; the series of ROIs without voxels are NaN."""
 
-    Parameters
-    ----------
-    maps : MapVoxels
-    n_volumes : int
-    """
+    def __init__(self, rois: RoiVoxels, n_volumes: int) -> None:
+        sizes = rois.count()
+        self.filled = sizes > 0
+        self.starts, self.sizes = (np.cumsum(sizes) - sizes)[self.filled], sizes[self.filled]
+        self.means = np.full((n_volumes, len(sizes)), np.nan)
+
+    def add(self, t: int, values: np.ndarray, good: np.ndarray) -> None:
+        """Add volume `t`, the (N,) values of the voxels, averaged over those that are `good`."""
+        if not len(self.starts):
+            return
+        sizes = self.sizes
+        if not good.all():
+            values, sizes = np.where(good, values, 0), np.add.reduceat(good, self.starts, dtype=np.int64)
+        with np.errstate(invalid="ignore"):  # NaN if no voxel is good
+            self.means[t, self.filled] = np.add.reduceat(values, self.starts, dtype=np.float64) / sizes
+
+    def series(self) -> np.ndarray:
+        """Return the (T, R) series."""
+        return self.means
+
+
+class LeastSquares:
+    """Fit maps to volumes, one at a time; the series of maps without weight in any finite voxel are NaN."""
 
     def __init__(self, maps: MapVoxels, n_volumes: int) -> None:
-        self.weights = maps.weights
-        self.transposed = maps.weights.T.tocsr()
+        self.weights, self.transposed = maps.weights, maps.weights.T.tocsr()
         self.projected = np.zeros((maps.weights.shape[1], n_volumes))
         self.lacking: dict[bytes, list[int]] = {}
 
-    def add(self, t: int, values: np.ndarray) -> None:
-        """Add volume `t`, the (N,) values of the voxels; those that are not finite are left out of its fit."""
-        good = np.isfinite(values)
+    def add(self, t: int, values: np.ndarray, good: np.ndarray) -> None:
+        """Add volume `t`, the (N,) values of the voxels; those that are not `good` are left out of its fit."""
         if not good.all():
             self.lacking.setdefault(good.tobytes(), []).append(t)
             values = np.where(good, values, 0)
         self.projected[:, t] = self.transposed @ values.astype(np.float64)
 
-    def solve(self) -> np.ndarray:
-        """Return the (T, R) series; NaN for maps without weight in any finite voxel."""
+    def series(self) -> np.ndarray:
+        """Return the (T, R) series."""
         series = self._solved(self.weights, self.projected)
         for good, volumes in self.lacking.items():
             weights = self.weights[np.flatnonzero(np.frombuffer(good, bool))]
@@ -233,22 +231,16 @@ def average(volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[Roi
         Values of the voxels of all atlases, one atlas after the other.
     n_volumes : int
     located : sequence of RoiVoxels or MapVoxels
-        All with maps are last; their series are fitted, not averaged.
+        The series of maps are fitted, not averaged.
 
     Returns
     -------
     list of Averaged
         One per atlas.
     """
-    labelled = [rois for rois in located if isinstance(rois, RoiVoxels)]
     ends = np.cumsum([rois.voxels.size for rois in located])
     parts = [slice(end - rois.voxels.size, end) for end, rois in zip(ends, located, strict=True)]
-    fits = {k: LeastSquares(maps, n_volumes) for k, maps in enumerate(located) if isinstance(maps, MapVoxels)}
-    sizes = np.concatenate([np.zeros(0, int), *(rois.count() for rois in labelled)])
-    n_labelled = int(sizes.sum())
-    filled = sizes > 0  # ROIs without voxels stay NaN
-    starts, sizes = (np.cumsum(sizes) - sizes)[filled], sizes[filled]
-    means = np.full((n_volumes, len(filled)), np.nan)
+    fits = [(LeastSquares if isinstance(rois, MapVoxels) else Means)(rois, n_volumes) for rois in located]
     finite, varies = np.ones(ends[-1], bool), np.zeros(ends[-1], bool)
     total, squares = np.zeros(ends[-1]), np.zeros(ends[-1])
     first: np.ndarray | None = None
@@ -256,29 +248,16 @@ def average(volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[Roi
         first = values if first is None else first
         varies |= values != first
         good = np.isfinite(values)
-        if not (complete := good.all()):
-            finite &= good
-        known = values.astype(np.float64) if complete else np.where(good, values, 0).astype(np.float64)
+        finite &= good
+        known = (values if good.all() else np.where(good, values, 0)).astype(np.float64)
         total += known
         squares += known**2
-        for k, fit in fits.items():
-            fit.add(t, values[parts[k]])
-        if fits:
-            values, good = values[:n_labelled], good[:n_labelled]
-        if not len(starts):
-            continue
-        if complete:
-            means[t, filled] = np.add.reduceat(values, starts, dtype=np.float64) / sizes
-        else:
-            sums = np.add.reduceat(np.where(good, values, 0), starts, dtype=np.float64)
-            with np.errstate(invalid="ignore"):  # NaN if no voxel is finite
-                means[t, filled] = sums / np.add.reduceat(good, starts, dtype=np.int64)
-    by_roi = np.cumsum([len(rois.n_voxels) for rois in labelled])[:-1]
-    series = [*np.split(means, by_roi, axis=1)][: len(labelled)] + [fit.solve() for fit in fits.values()]
+        for fit, part in zip(fits, parts, strict=True):
+            fit.add(t, values[part], good[part])
     mean = total / n_volumes
     sd = np.sqrt(np.maximum(squares / n_volumes - mean**2, 0))
     facts = (finite, varies, mean, sd)
-    return [Averaged(own, *(fact[part] for fact in facts)) for own, part in zip(series, parts, strict=True)]
+    return [Averaged(fit.series(), *(fact[part] for fact in facts)) for fit, part in zip(fits, parts, strict=True)]
 
 
 def coverage_of(
@@ -296,20 +275,24 @@ def coverage_of(
     signal : float
         Smallest brightness of a voxel with signal, relative to the median of all ROIs' voxels.
     """
-    dark, level = found.dark(signal), found.level or np.nan
-    good = found.usable & ~dark
+    usable = found.finite & found.varies
+    steady = usable & (found.sd > 0)
+    has_mean = steady.any() and np.median(found.mean[steady] / found.sd[steady]) >= BASELINE
+    level = np.median(found.mean[steady]) if has_mean else np.nan
+    dark = usable & (found.mean < signal * level)  # signal dropout; none where the image has lost its mean
+    good = usable & ~dark
     brightness: np.ndarray | float = np.nan
     tsnr: np.ndarray | float = np.nan
     if isinstance(rois, MapVoxels):
-        total, usable = rois.total, np.abs(rois.weights).T @ good.astype(float)
+        total, present = rois.total, np.abs(rois.weights).T @ good.astype(float)
     else:
-        total, usable = rois.n_voxels, rois.count(good)
+        total, present = rois.n_voxels, rois.count(good)
         sd = np.where((found.sd > 0) & np.isfinite(level), found.sd, np.nan)
         brightness, tsnr = (
             pd.Series(values).groupby(rois.roi).median().reindex(range(len(total))).to_numpy().round(4)
             for values in (found.mean / level, found.mean / sd)
         )
-    coverage = rois.inside * np.divide(usable, total, out=np.zeros(len(usable)), where=total > 0)
+    coverage = rois.inside * np.divide(present, total, out=np.zeros(len(present)), where=total > 0)
     return pd.DataFrame(
         {
             "value": atlas.values,

@@ -37,7 +37,7 @@ from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.given import probabilities_of, separating, vectors_of
 from bolt.models.registry import create_model, inputs_of, with_covariates
 from bolt.models.suitability import check_covariates
-from bolt.series.cache import SeriesCache, connectivity_of, connectivity_of_crops
+from bolt.series.cache import SeriesCache, connectivity_of
 from bolt.training.outputs import Classes, Training, checked_files, fit_target, fold_table, one_by_one, write_run
 
 log = logging.getLogger(__name__)
@@ -242,7 +242,8 @@ def learn(
     inputs = vectors[train]
     if model.connectivity == "crop":
         random = np.random.default_rng([training.seed, training.fold])
-        inputs = connectivity_of_crops(series, table.index[train].tolist(), crop, random, fisher_z=model.fisher_z)
+        ids, fisher_z = table.index[train].tolist(), model.fisher_z
+        inputs = connectivity_of(series, ids, fisher_z=fisher_z, crop=(crop, random))
     info = {"model": model.model_dump(mode="json"), "fold": training.fold, "seed": training.seed}
     info |= {"n_rois": series.n_rois, "classes": target.names, "rois": series.rois["value"].tolist()}
     info["covariates"] = covariates.columns

@@ -13,35 +13,12 @@ from bolt.io.errors import DataError
 SITES = np.array(["a", "b", "c"])
 
 
-def planted(n=150, n_features=60, seed=0, shift=1.0):
+def planted(n=150, n_features=60, seed=0):
     """Return features whose mean and variance differ between three sites, and the sites."""
-    random = np.random.default_rng(seed)
-    site = SITES[np.arange(n) % 3]
-    plain = random.standard_normal((n, n_features))
-    effects = np.random.default_rng(99)
-    moved, stretched = shift * effects.standard_normal((3, n_features)), effects.uniform(0.6, 1.7, (3, n_features))
-    row = np.arange(n) % 3
-    return (plain * stretched[row] + moved[row]).astype(np.float32), site
-
-
-def between(features, site):
-    """Return the share of variance between sites, mean over features."""
-    means = pd.DataFrame(features).groupby(site).transform("mean").to_numpy()
-    return float((means.var(axis=0) / features.var(axis=0)).mean())
-
-
-def spread_ratio(features, site):
-    """Return the ratio of largest to smallest standard deviation of the sites, mean over features."""
-    spread = pd.DataFrame(features).groupby(site).std().to_numpy()
-    return float((spread.max(axis=0) / spread.min(axis=0)).mean())
-
-
-def test_a_planted_site_effect_is_removed_from_test_scans():
-    training, site = planted(seed=0)
-    test, test_site = planted(seed=1)
-    changed = SiteEffects.fit(training, site).apply(test, test_site, pooled=False)
-    assert between(test, test_site) > 0.25 and between(changed, test_site) < 0.03
-    assert spread_ratio(test, test_site) > 1.6 and spread_ratio(changed, test_site) < 1.35
+    effects, row = np.random.default_rng(99), np.arange(n) % 3
+    moved, stretched = effects.standard_normal((3, n_features)), effects.uniform(0.6, 1.7, (3, n_features))
+    plain = np.random.default_rng(seed).standard_normal((n, n_features))
+    return (plain * stretched[row] + moved[row]).astype(np.float32), SITES[row]
 
 
 PEOPLE = pd.read_csv(Path(__file__).with_name("combat.tsv"), sep="\t")

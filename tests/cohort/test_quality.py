@@ -10,7 +10,7 @@ from bolt.config.layout import Layout
 from bolt.datasets import COLUMNS
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import read_json, read_table, write_json, write_status, write_table
-from bolt.preprocess.quality.measures import MEASURES, motion_numbers
+from bolt.preprocess.quality.measures import MEASURES
 
 T1W = {"template_mask_dice": 0.97, "template_correlation": 0.8, "brain_ml": 1400.0}
 BOLD = {"n_volumes": 100, "mean_fd": 0.2, "median_tsnr": 60.0, "coregistration_mask_dice": 0.93}
@@ -113,13 +113,6 @@ def test_downloaded_series_are_judged_by_their_length_and_their_download(tmp_pat
     assert not layout.quality_status(scans.scan_id[2]).exists()
 
 
-def test_motion_numbers():
-    table = pd.DataFrame({"framewise_displacement": [np.nan, 0.2, 0.6], "std_dvars": [np.nan, 1.0, 2.0]})
-    due = {"mean_fd": 0.4, "max_fd": 0.6, "share_moved": 0.5, "mean_std_dvars": 1.5, "share_spikes": 0.5}
-    assert motion_numbers(table) == pytest.approx(due)
-    assert motion_numbers(pd.DataFrame({"trans_x": [1.0, 2.0]})) == {}
-
-
 @pytest.mark.parametrize(
     ("numbers", "reasons"),
     [
@@ -131,12 +124,6 @@ def test_motion_numbers():
 )
 def test_failed_cutoffs(numbers, reasons):
     assert failed_cutoffs(numbers, Quality(max_mean_fd=0.5, min_coverage=0.5)) == reasons
-
-
-def test_a_partial_field_excludes_nobody_unless_asked():
-    """A slab is a valid acquisition; it is only flagged for inspection."""
-    assert failed_cutoffs({"coverage": 0.3}, Quality()) == []
-    assert MEASURES["coverage"].look == 0.8
 
 
 def test_every_cutoff_is_of_a_measure():

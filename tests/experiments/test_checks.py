@@ -10,8 +10,10 @@ from bolt.experiments.checks import check_experiment, check_experiment_names, la
 from bolt.experiments.entries import rows_of
 from bolt.io.errors import ConfigError
 from bolt.workflow.run import RESERVED, Run
-from tests.experiments.test_entries import configured
+from tests.experiments.test_entries import SWEEP, configured
 from tests.snake import write_yaml
+
+COMPARED = {"name": "comparison"}
 
 
 def check(folder: Path, name: str = "mine", **keys):
@@ -53,24 +55,15 @@ def test_names_that_are_no_target(names, words):
     [
         ({"reference": "Bolt", "rows": [{"model": "bolt"}]}, "'mine'.*no row is named 'Bolt'. Rows: 'BolT'"),
         ({"rows": [{"model": "bolt", "paper": {"model": "BolT"}}]}, "no table 'mine'.*of its tables: ablation, "),
+        (COMPARED | {"rows": [{"model": "bolt", "paper": {"modle": "BolT"}}]}, "'BolT', paper: .* no column 'modle'"),
         (
-            {"name": "comparison", "rows": [{"model": "bolt", "paper": {"modle": "BolT"}}]},
-            "row 'BolT', paper: .* no column 'modle'",
+            COMPARED | {"rows": [{"model": "bolt", "paper": {"model": "Bolt"}}]},
+            "no row with Bolt. Rows of compar.*BolT",
         ),
-        (
-            {"name": "comparison", "rows": [{"model": "bolt", "paper": {"model": "Bolt"}}]},
-            "row 'BolT', paper: .* no row with Bolt. Rows of comparison.tsv: .*BolT",
-        ),
-        (
-            {"complexity": {}, "rows": [{"model": "svm"}]},
-            "row 'SVM': only the cost of models of series.*'svm' takes connectivity",
-        ),
+        ({"complexity": {}, "rows": [{"model": "svm"}]}, "'SVM': only the cost of .*'svm' takes connectivity"),
         ({"landmarks": {}, "rows": [{"model": "bolt", "hyper": {"cls_token": "none"}}]}, "only BolT with CLS tokens"),
         ({"rows": [{"model": "bolt", "hyper": {"windw": 3}}]}, "row 'BolT', hyper.windw: .*did you mean 'window'"),
-        (
-            {"sweeps": [{"row": "BolT, {value}", "models": ["bolt"], "key": "hyper.window", "values": [-5]}]},
-            "row 'BolT, -5', hyper.window: ",
-        ),
+        ({"sweeps": [SWEEP | {"key": "hyper.window", "values": [-5]}]}, "row 'BolT, -5', hyper.window: "),
     ],
 )
 def test_what_an_experiment_cannot_have(tmp_path, keys, words):

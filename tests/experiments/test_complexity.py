@@ -26,9 +26,9 @@ def test_a_recurrent_layer_is_counted_step_by_step():
 
 
 def test_attention_over_the_whole_scan_grows_faster_than_within_windows():
-    vanilla = {"cls_token": "none", "windowed": False, "cwr_weight": 0.0}
-    rows = {row: Model(name="bolt", model="bolt", hyper=TINY | {"window": 5} | change)
-            for row, change in (("windows", {}), ("whole", vanilla))}  # fmt: skip
+    tiny = TINY | {"window": 5}
+    kinds = {"windows": tiny, "whole": tiny | {"cls_token": "none", "windowed": False, "cwr_weight": 0.0}}
+    rows = {row: Model(name="bolt", model="bolt", hyper=hyper) for row, hyper in kinds.items()}
     slopes = exponents(measured(rows, [256, 512, 1024]), ["operations", "peak_bytes"]).set_index("row")
     assert slopes.at["windows", "operations"] == pytest.approx(1, abs=0.05)
     assert slopes.at["whole", "operations"] > 1.6

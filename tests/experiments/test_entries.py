@@ -60,8 +60,7 @@ def test_a_window_longer_than_the_crop_is_noted_and_has_no_run():
 
 def test_what_a_row_changes(tmp_path):
     row = {"model": "bolt", "hyper": {"window": 10}, "training": {"epochs": 3}, "train_share": 0.5}
-    mine = experiment(tmp_path, rows=[{"row": "small", **row}])
-    [(_, model)] = rows_of(mine, configured())
+    [(_, model)] = rows_of(experiment(tmp_path, rows=[{"row": "small", **row}]), configured())
     assert (model.hyper["window"], model.hyper["hidden"]) == (10, 400)
     assert (model.training.epochs, model.training.batch_size, model.train_share) == (3, 32, 0.5)
     assert model.name == "bolt"
@@ -71,9 +70,8 @@ def test_what_a_row_changes_holds_in_every_fold_of_a_searched_model(tmp_path):
     searched = load_model("bolt").model_copy(update={"by_fold": BY_FOLD})
     file = write_yaml(tmp_path / "bolt_search.yaml", searched.model_dump(mode="json", exclude={"name"}))
     row = {"model": str(file), "hyper": {"window": 80}, "training": {"epochs": 20}}
-    [(_, model), (_, whole)] = rows_of(
-        experiment(tmp_path, rows=[{"row": "80", **row}, {"row": "whole", "model": str(file)}]), configured()
-    )
+    mine = experiment(tmp_path, rows=[{"row": "80", **row}, {"row": "whole", "model": str(file)}])
+    [(_, model), (_, whole)] = rows_of(mine, configured())
     first, second = model.for_fold(0), model.for_fold(1)
     assert (first.hyper["window"], second.hyper["window"], first.training.epochs) == (80, 80, 20)
     assert (first.hyper["fringe_coefficient"], second.training.batch_size) == (3, 5)  # as they were searched
@@ -93,10 +91,8 @@ def test_what_a_row_changes_holds_on_every_dataset_of_a_recipe(tmp_path):
 
 
 def test_a_first_look_bounds_the_epochs_of_torch_models():
-    quick = configured(quick={"epochs": 2})
-    whole, cheap = (
-        {row.row: model for row, model in rows_of(load_experiment("comparison"), c)} for c in (configured(), quick)
-    )
+    rows = [rows_of(load_experiment("comparison"), configured(quick=look)) for look in (None, {"epochs": 2})]
+    whole, cheap = ({row.row: model for row, model in found} for found in rows)
     assert cheap["BolT"].training.epochs == 2
     assert cheap["BolT"].run_name != whole["BolT"].run_name  # its runs are never taken for real ones
     assert cheap["SVM"].run_name == whole["SVM"].run_name
@@ -168,11 +164,11 @@ def test_every_dataset_that_has_begun_is_in_the_table_whatever_it_lists(tmp_path
 
 
 def test_a_run_that_every_dataset_has_begins_no_experiment_but_of_the_present_one(tmp_path):
-    mine = experiment(tmp_path, rows=[{"model": "svm"}, {"model": "bolt"}])
+    mine, results = experiment(tmp_path, rows=[{"model": "svm"}, {"model": "bolt"}]), tmp_path / "results"
     for name in ("abide1", "hcp_rest"):
-        begun(tmp_path / "results", name, load_model("bolt"))
-    assert all_entries(mine, tmp_path / "results") == []
-    assert {entry.dataset for entry in all_entries(mine, tmp_path / "results", "hcp_rest")} == {"hcp_rest"}
+        begun(results, name, load_model("bolt"))
+    assert all_entries(mine, results) == []
+    assert {entry.dataset for entry in all_entries(mine, results, "hcp_rest")} == {"hcp_rest"}
 
 
 def test_a_run_of_two_experiments_begins_neither(tmp_path):
@@ -217,17 +213,12 @@ def test_the_examples_of_the_page_are_experiments(tmp_path):
     assert [model.hyper["cwr_weight"] for _, model in sweep] == [0, 0.1, 1]
 
 
-def test_a_table_says_where_it_is_only_a_first_look(tmp_path):
-    for name, quick in (("abide1", {"epochs": 2}), ("hcp_rest", None), ("hcp_task", {"epochs": 3})):
+def test_a_table_says_where_it_is_a_first_look_or_folds_or_landmarks_are_not_the_papers(tmp_path):
+    begun(tmp_path, "abide1", folds={"scheme": "leave-site-out"}, explain={"tokens": 3}, quick={"epochs": 2})
+    for name, quick in (("hcp_rest", None), ("hcp_task", {"epochs": 3})):
         begun(tmp_path, name, quick=quick)
-    said = with_first_looks(load_experiment("ablation"), tmp_path, {"abide1", "hcp_rest"}).description
-    assert "a first look at abide1: torch models were trained for at most 2 epoch(s)" in said
-    assert "hcp" not in said
-
-
-def test_a_table_says_where_folds_or_landmarks_are_not_the_papers(tmp_path):
-    begun(tmp_path, "abide1", folds={"scheme": "leave-site-out"}, explain={"tokens": 3})
     for name in ("ablation", "landmarks"):
-        said = with_first_looks(load_experiment(name), tmp_path, {"abide1"}).description
-        assert "Each fold of abide1 is a site, predicted by models that never saw it." in said
+        said = with_first_looks(load_experiment(name), tmp_path, {"abide1", "hcp_rest"}).description
+        assert "a first look at abide1: torch models were trained for at most 2 epoch(s)" in said
+        assert "Each fold of abide1 is a site, predicted by models that never saw it." in said and "hcp" not in said
         assert ("has 3 landmarks, in the paper 5" in said) is (name == "landmarks")

@@ -26,11 +26,11 @@ from tests.report.results import words_only
 ATLAS = "dosenbach160"
 
 
-def explained(folder, name, *datasets, seeds=(0,)):
+def explained(folder, name, *datasets, **keys):
     """Rows of an experiment and their studies."""
     found, studies = [], {}
     for dataset in datasets:
-        config = Config(dataset=dataset, atlases=[ATLAS], seeds=list(seeds), paths={"results": folder / "results"})
+        config = Config(dataset=dataset, atlases=[ATLAS], paths={"results": folder / "results"}, **keys)
         found += entries(config, load_experiment(name))
         studies[dataset] = Study.of(config)
     return found, studies
@@ -51,7 +51,7 @@ def make_regions(entry, strongest):
 
 @pytest.mark.slow
 def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path):
-    found, studies = explained(tmp_path, "brain_maps", "abide1", "hcp_rest", "hcp_task", seeds=(3, 4))
+    found, studies = explained(tmp_path, "brain_maps", "abide1", "hcp_rest", "hcp_task", seeds=[3, 4])
     for entry, strongest in zip(found[:2], (10, 40), strict=True):
         make_regions(entry, strongest)
     write_brain_maps(load_experiment("brain_maps"), found, studies, tmp_path)
@@ -72,10 +72,7 @@ def test_brains_of_all_datasets_are_drawn_in_the_papers_colours(tmp_path):
 
 @words_only()
 def test_the_published_ranking_is_by_odds_ratio(tmp_path):
-    found, studies = explained(tmp_path, "brain_maps", "abide1")
-    config = studies["abide1"].config
-    explain = config.explain.model_copy(update={"odds_ratio": "published"})
-    studies["abide1"] = Study(config.model_copy(update={"explain": explain}), studies["abide1"].dataset)
+    found, studies = explained(tmp_path, "brain_maps", "abide1", explain={"odds_ratio": "published"})
     make_regions(found[0], 10)
     write_brain_maps(load_experiment("brain_maps"), found, studies, tmp_path)
     text = (tmp_path / "brain_maps.md").read_text()
@@ -93,9 +90,8 @@ def test_nothing_explained_is_said(tmp_path):
 def make_tasks(entry, cache, tasks, masked):
     """Importance over tasks as a run leaves it, the ROI series of one of them, and the names of the ROIs."""
     out = entry.explanations[0]
-    write_table(
-        pd.concat([curve(task, 40) for task in tasks]).assign(untrained=1.0, raw=1.0), out / "tasks.tsv", TASK_COLUMNS
-    )
+    curves = pd.concat([curve(task, 40) for task in tasks]).assign(untrained=1.0, raw=1.0)
+    write_table(curves, out / "tasks.tsv", TASK_COLUMNS)
     write_table(pd.concat([block(task, "on", 5, 20) for task in tasks]), out / "tasks_blocks.tsv", BLOCK_COLUMNS)
     np.save(out / "tasks_series.npy", np.random.default_rng(0).normal(size=(2, 40, 160)))
     about = {"class": masked, "task": masked, "run": "LR", "RepetitionTime": TR}

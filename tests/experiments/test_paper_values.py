@@ -21,9 +21,8 @@ from tests.snake import write_yaml
 
 
 def test_the_papers_tables_are_those_that_were_checked():
-    assert {file.stem: sha256(file) for file in (ROOT / "config/experiments/paper").glob("*.tsv")} == PUBLISHED[
-        "checked"
-    ]
+    files = (ROOT / "config/experiments/paper").glob("*.tsv")
+    assert {file.stem: sha256(file) for file in files} == PUBLISHED["checked"]
 
 
 def published(experiment, row, atlas, metric):
@@ -58,11 +57,9 @@ def test_every_competing_method_has_its_own_values():
 def shown(dataset: str, atlases: list[str], name: str) -> pd.DataFrame:
     """Return the paper's values that the table of an experiment shows, before anything is trained."""
     found = entries(Config(dataset=dataset, atlases=atlases), load_experiment(name))
-    rows = [
-        {"dataset": e.dataset, "atlas": e.atlas, "row": e.row, "metric": metric} for e in found for metric in METRICS
-    ]
-    table = with_paper(pd.DataFrame(rows), found, paper_values(load_experiment(name)))
-    return table[table["paper_mean"].notna()]
+    rows = [(entry.dataset, entry.atlas, entry.row, metric) for entry in found for metric in METRICS]
+    table = pd.DataFrame(rows, columns=["dataset", "atlas", "row", "metric"])
+    return with_paper(table, found, paper_values(load_experiment(name))).dropna(subset="paper_mean")
 
 
 def test_images_of_abide_have_the_papers_values_of_both_atlases() -> None:
@@ -115,14 +112,13 @@ def test_what_the_paper_does_not_have_stays_empty() -> None:
     assert shown("phantom", ["schaefer400"], "comparison").empty
 
 
-@pytest.mark.parametrize(("name", "scans", "people"), [
-    ("hcp_rest", 1093, 594 + 499), ("hcp_task", 7450, 594 + 501), ("abide1", 871, 403 + 468),
-    ("abide1_images", 871, 403 + 468),
-])  # fmt: skip
-def test_the_papers_datasets_are_named_and_have_its_cohort(name: str, scans: int, people: int) -> None:
-    dataset = load_dataset(name)
-    assert dataset.paper == name.removesuffix("_images") and dataset.published.scans == scans
-    assert sum((dataset.published.label or dataset.published.sex).values()) == people
+def test_the_papers_datasets_are_named_and_have_its_cohort() -> None:
+    abide = (871, 403 + 468)
+    cohorts = {"hcp_rest": (1093, 594 + 499), "hcp_task": (7450, 594 + 501), "abide1": abide, "abide1_images": abide}
+    for name, (scans, people) in cohorts.items():
+        dataset = load_dataset(name)
+        assert dataset.paper == name.removesuffix("_images") and dataset.published.scans == scans
+        assert sum((dataset.published.label or dataset.published.sex).values()) == people
 
 
 def test_another_name_is_refused(tmp_path: Path) -> None:

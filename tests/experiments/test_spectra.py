@@ -14,7 +14,8 @@ from bolt.io.files import write_table
 from tests.experiments.test_tables import well_formed
 from tests.snake import write_yaml
 
-BANDS = Spectra(bands={"slow": [0.01, 0.05], "fast": [0.05, 0.25]})
+BANDS = Spectra(bands={"slow": [0.01, 0.04875], "fast": [0.04875, 0.25]})
+"""Their border is the centre of a bin, each 0.0025 Hz wide from 0.01 Hz: which is in one band."""
 
 
 class Cache:
@@ -48,6 +49,7 @@ def test_a_rhythm_is_found_in_its_network_and_band():
     shares = bands.groupby(["network", "band"])["share"].mean()
     assert shares["a", "slow"] > 0.95 and shares["b", "fast"] > 0.95
     assert shares["all", "slow"] == pytest.approx(0.5, abs=0.02)
+    assert (spectra["frequency"] - 0.04875).abs().min() < 1e-9
     assert np.allclose(bands.groupby(["scan_id", "network"])["share"].sum(), 1)
 
 
@@ -89,11 +91,3 @@ def test_datasets_and_atlases_stand_in_one_table(tmp_path):
     text = (tmp_path / "paper/spectra.md").read_text()
     assert "Power by band, mine, aal116" in text and "aal116 − cc200, mine" in text
     assert (tmp_path / "paper/spectra.svg").is_file() and (tmp_path / "paper/spectra_bands.tsv").is_file()
-
-
-def test_a_frequency_is_in_one_band():
-    """Bins of 0.0025 Hz from 0.01 Hz: the border of the bands, 0.04875 Hz, is the centre of a bin."""
-    narrow = Spectra(bands={"slow": [0.01, 0.04875], "fast": [0.04875, 0.25]})
-    spectra, bands = spectra_of(Cache(), narrow)
-    assert (spectra["frequency"] - 0.04875).abs().min() < 1e-9
-    assert np.allclose(bands.groupby(["scan_id", "network"])["share"].sum(), 1)

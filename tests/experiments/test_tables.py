@@ -34,9 +34,7 @@ def well_formed(text):
     """What LaTeX would refuse or misprint: open braces and environments, rows with more or fewer cells than columns."""
     bare = re.sub(r"\\[\\&%$#_{}]", "", text)
     assert bare.count("{") == bare.count("}")
-    assert (
-        re.findall(r"\\begin{(\w+)}", text).count("tabular") == re.findall(r"\\end{(\w+)}", text).count("tabular") > 0
-    )
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") > 0
     for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", text, re.S):
         rows = [line for line in body.splitlines() if line.rstrip().endswith(r"\\")]
         assert rows and {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns)}
@@ -56,10 +54,9 @@ def stated(row, level, note):
 def written(tmp_path_factory):
     """One row lacks a fold, one cannot be run, one is reconstructed, and one sees no brain data."""
     folder = tmp_path_factory.mktemp("experiment")
-    runs = {
-        name: write_run(folder / name, made_up(skill, seed, n=60))
-        for seed, (name, skill) in enumerate({"BolT": 2.0, "LSTM": 0.5, "SVM_100%": 1.0, "Motion only": 2.0}.items())
-    }
+    skills = {"BolT": 2.0, "LSTM": 0.5, "SVM_100%": 1.0, "Motion only": 2.0}
+    made = {name: made_up(skill, seed, n=60) for seed, (name, skill) in enumerate(skills.items())}
+    runs = {name: write_run(folder / name, predictions) for name, predictions in made.items()}
     write_status(runs["LSTM"] / "fold-3" / "status.json", "failed", "train", DataError("loss is NaN"))
     bolt = entry("BolT", [runs["BolT"]], paper={"model": "BolT"})
     motion = Model(name="motion_only", model="logistic", family="baseline", covariates=["mean_fd"])
@@ -109,46 +106,28 @@ def test_a_reconstructed_method_is_marked_in_every_table_and_in_the_figure(writt
         assert "| IFT-Net † |" in text and "| IFT-Net |" not in text and "- † reconstructed, not the original" in text
     assert "| abide1: RNN, not in the paper † |" in last and "includes reconstructed methods (IFT-Net)" in last
 
-
-def test_a_difference_stands_beside_its_p(written):
-    text = (written / "comparison.md").read_text()
-    titles = re.findall("### (.*)", text)
-    assert titles == [
-        "abide1, schaefer400",
-        "abide1, schaefer400: intervals, balance and probabilities",
-        "abide1, schaefer400: tests against BolT",
-        "abide1, schaefer400: tests of all metrics over folds",
-        "BolT against families of methods",
-    ]
-    text = text.split("tests of all metrics over folds")[1]
-    tests = read_table(written / "comparison_tests.tsv").set_index(["row", "metric"])
-    difference = tests.loc[("SVM_100%", "accuracy"), "difference"]
-    line = next(line for line in text.splitlines() if line.startswith("| SVM_100% |"))
-    assert line.startswith(f"| SVM_100% | {'−' if difference < 0 else '+'}{abs(100 * difference):.1f} (")
-
-
-def test_numbers_are_aligned_to_the_right_and_words_to_the_left():
-    rows = {"": ["BolT", "SVM"], "fidelity": ["exact", "core"], "AUC": ["75.0 ± 1.5", "–"], "note": ["", ""]}
-    sheet = Sheet("Models", pd.DataFrame(rows), "Per cent.")
-    assert "| --- | --- | ---: | --- |" in markdown(sheet) and r"{llrl}" in latex(sheet, "tab:models")
+    ends = ("", ": intervals, balance and probabilities", ": tests against BolT", ": tests of all metrics over folds")
+    titles = [*(f"abide1, schaefer400{end}" for end in ends), "BolT against families of methods"]
+    assert re.findall("### (.*)", (written / "comparison.md").read_text()) == titles
 
 
 def test_markup_by_hand():
-    frame = pd.DataFrame({"": ["a_b", "c|d", "λ = 0.1"], "x % & y": ["1 ± 2", "−3", "< 0.001"]})
+    """Numbers are aligned to the right, words to the left."""
+    frame = pd.DataFrame({"": ["a_b", "c|d", "λ = 0.1"], "word": ["", "x", ""], "x % & y": ["1 ± 2", "−3", "–"]})
     sheet = Sheet("T", frame, "50 %", {(1, "x % & y")}, ["why"])
-    assert "| a_b | 1 ± 2 |\n| c\\|d | **−3** |\n| λ = 0.1 | < 0.001 |\n\n- why" in markdown(sheet)
+    rows = "| --- | --- | ---: |\n| a_b |  | 1 ± 2 |\n| c\\|d | x | **−3** |\n| λ = 0.1 |  | – |\n\n- why"
+    assert rows in markdown(sheet)
     text = latex(sheet, "tab:x")
     well_formed(text)
-    assert r"\begin{tabular}{lr}" in text  # numbers to the right
-    assert r"a\_b & 1 $\pm$ 2 \\" in text and r"\textbf{$-$3}" in text and r"x \% \& y" in text
+    assert r"\begin{tabular}{llr}" in text and r"x \% \& y" in text
+    assert r"a\_b &  & 1 $\pm$ 2 \\" in text and r"\textbf{$-$3}" in text
 
 
 def test_signs_that_latex_prints_as_others_or_not_at_all():
     text = escape("λ = 0.1, p < 0.05 | > 10⁹ m², Ω: Bézier’s µ[ν] ☃ x* Ж")
     well_formed(rf"\begin{{tabular}}{{l}}{text} \\ \end{{tabular}}")
-    assert text.startswith(
-        r"$\lambda$ = 0.1, p $<$ 0.05 $|$ $>$ 10\textsuperscript{9} m\textsuperscript{2}, $\Omega$: "
-    )
+    start = r"$\lambda$ = 0.1, p $<$ 0.05 $|$ $>$ 10\textsuperscript{9} m\textsuperscript{2}, $\Omega$: "
+    assert text.startswith(start)
     assert text.endswith(r"B\'{e}zier's $\mu${[}$\nu$] (snowman) x{*} (cyrillic capital letter zhe)")
 
 
@@ -325,9 +304,8 @@ def improvements():
     families = pd.DataFrame(rows, columns=list(FAMILY_COLUMNS))
     yield family_sheet(families, "BolT")
     unknown = {"LSTM": "No code is published.", "GC-LSTM": "Its graph is chosen here.", "IFT-Net": "A guess."}
-    yield family_sheet(
-        families.assign(reconstructed=["GC-LSTM", "LSTM; GC-LSTM", None, None, None, None]), "BolT", unknown
-    )
+    named = families.assign(reconstructed=["GC-LSTM", "LSTM; GC-LSTM", None, None, None, None])
+    yield family_sheet(named, "BolT", unknown)
 
 
 def costs():
@@ -354,12 +332,10 @@ def band_shares():
     for atlas, shares in {"aal116": (0.50, 0.54, 0.61, 0.63), "cc200": (0.40, 0.46, 0.50, 0.56)}.items():
         for scan, (subject, share) in enumerate(zip("abcc", shares, strict=True)):
             for network, more in (("all", 0), ("visual", 0.1)):
-                about = {"dataset": "d", "atlas": atlas, "scan_id": scan, "subject": subject, "network": network}
-                rows += [
-                    about | {"band": "slow", "low": 0.01, "high": 0.05, "share": share + more},
-                    about | {"band": "fast", "low": 0.05, "high": 0.25, "share": 1 - share - more},
-                ]
-    return pd.DataFrame(rows)
+                about = ("d", atlas, scan, subject, network)
+                rows += [(*about, "slow", 0.01, 0.05, share + more), (*about, "fast", 0.05, 0.25, 1 - share - more)]
+    names = ["dataset", "atlas", "scan_id", "subject", "network", "band", "low", "high", "share"]
+    return pd.DataFrame(rows, columns=names)
 
 
 def bands():
@@ -387,10 +363,9 @@ def test_every_cell_note_and_bold_number(sheets):
 def test_two_subjects_have_an_interval():
     shares = band_shares()
     two = atlas_differences(shares[shares["subject"].isin(["a", "b"])])
-    slow = two.set_index("band").loc["slow"]  # differences 0.10 and 0.08: half width 12.706 · 0.01414 / √2
-    assert slow[["difference", "ci_low", "ci_high", "n_subjects"]].tolist() == pytest.approx(
-        [0.09, 0.09 - 0.12706, 0.09 + 0.12706, 2], rel=1e-4
-    )
+    found = two.set_index("band").loc["slow", ["difference", "ci_low", "ci_high", "n_subjects"]].tolist()
+    half = 0.12706  # of the differences 0.10 and 0.08: 12.706 · 0.01414 / √2
+    assert found == pytest.approx([0.09, 0.09 - half, 0.09 + half, 2], rel=1e-4)
 
 
 def test_landmarks_beside_the_paper():

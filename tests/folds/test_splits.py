@@ -19,18 +19,11 @@ from tests.shared import shared_data
 
 
 def make_scans(n=40, sites=2, scans_each=1):
-    rows = [
-        {
-            "scan_id": f"sub-{i:03d}_run-{r}",
-            "subject": f"sub-{i:03d}",
-            "group": f"sub-{i:03d}",
-            "site": f"site-{i % sites}",
-            "label": "AB"[i // sites % 2],
-        }
-        for i in range(n)
-        for r in range(scans_each)
-    ]
-    return pd.DataFrame(rows)
+    i = np.repeat(np.arange(n), scans_each)
+    subject = [f"sub-{k:03d}" for k in i]
+    scan = [f"{name}_run-{r % scans_each}" for r, name in enumerate(subject)]
+    table = pd.DataFrame({"scan_id": scan, "subject": subject, "group": subject})
+    return table.assign(site=[f"site-{k % sites}" for k in i], label=np.array(["A", "B"])[i // sites % 2])
 
 
 def in_families(scans, size=2):
@@ -73,15 +66,6 @@ def test_families_stay_together_and_repeated_scans_weigh_once():
     first_scans = scans[scans.scan_id.str.endswith("run-0")]
     alone = make_folds(first_scans, Folds(outer=5))
     pd.testing.assert_frame_equal(folds[folds.scan_id.str.endswith("run-0")].reset_index(drop=True), alone)
-
-
-def test_a_subject_with_scans_of_all_classes():
-    """Task decoding: labels are per scan, splits per subject."""
-    scans = pd.DataFrame({"subject": [f"{i:02d}" for i in range(30) for _ in "abc"], "label": list("abc") * 30})
-    scans = scans.assign(scan_id=scans.subject + scans.label, group=None, site=None)
-    folds = make_folds(scans, Folds(outer=5))
-    assert (folds.groupby(["fold", "subject"]).role.nunique() == 1).all()
-    assert (folds[folds.role == "test"].groupby("fold").size() == 18).all()
 
 
 def test_excluded_scans_are_left_out():
@@ -137,16 +121,14 @@ def test_too_few_for_two_folds_is_an_error_not_a_crash():
 def test_audit_finds_every_kind_of_leak():
     scans = in_families(make_scans(40, scans_each=2))
     good = make_folds(scans, Folds(outer=4))
-    audit_folds(good, scans)
     audit_folds(good.sample(frac=1, random_state=0)[["scan_id", "fold", "role"]], scans)
-    test_row = good.index[(good.fold == 0) & (good.role == "test")][0]
-    train_row = good.index[(good.fold == 0) & (good.role == "train")][0]
+    first = good.fold == 0
+    test_row, train_row = (good.index[first & (good.role == role)][0] for role in ("test", "train"))
     scan, subject, group = good.loc[train_row, ["scan_id", "subject", "group"]]
 
     def moved(rows, role):
         return good.assign(role=good.role.where(~rows, role))
 
-    first = good.fold == 0
     of_test = first & (good.group == good.loc[test_row, "group"])
     leaks = {
         f"scan_id '{scan}' is in test and train of": pd.concat([good, good.loc[[train_row]].assign(role="test")]),
@@ -174,16 +156,13 @@ def test_families_may_be_numbered_like_people_but_people_must_not_share_a_number
 def test_audit_refuses_what_cannot_be_learned_from():
     scans = make_scans(40)
     good = make_folds(scans, Folds(outer=4))
-    a = good.scan_id.map(scans.set_index("scan_id").label) == "A"
-    spoiled = {
-        "fold 0 has no validation scans": good.assign(role=good.role.replace("validation", "train")),
-        "fold 0 has no training scan of class A": good.assign(
-            role=good.role.where(~(a & (good.role == "train")), "validation")
-        ),
-    }
-    for message, folds in spoiled.items():
+    a_trained = (good.scan_id.map(scans.set_index("scan_id").label) == "A") & (good.role == "train")
+    for role, message in (
+        (good.role.replace("validation", "train"), "fold 0 has no validation scans"),
+        (good.role.where(~a_trained, "validation"), "fold 0 has no training scan of class A"),
+    ):
         with pytest.raises(DataError, match=message):
-            audit_folds(folds, scans)
+            audit_folds(good.assign(role=role), scans)
 
 
 @st.composite
@@ -370,56 +349,48 @@ def test_the_papers_split_by_subject_alone():
 
 # ---- inner folds -----------------------------------------------------------------------------------
 SETTINGS = Folds(outer=4)
-
-
-@pytest.fixture(scope="module")
-def families():
-    """Return 40 subjects in 20 families, each family with one label, two scans per subject."""
-    scans = make_scans(40, scans_each=2)
-    return scans.assign(group=[f"family-{int(s[4:]) // 8 * 4 + int(s[4:]) % 4}" for s in scans["subject"]])
+FAMILIES = in_families(make_scans(40, scans_each=2))
+"""40 subjects in 20 families, each family with one label, two scans per subject."""
 
 
 @pytest.fixture
-def folds(families):
-    return make_folds(families, SETTINGS)
+def folds():
+    return make_folds(FAMILIES, SETTINGS)
 
 
-def test_every_scan_of_the_training_side_is_tested_once_and_no_family_straddles(families, folds):
+def test_every_scan_of_the_training_side_is_tested_once_and_no_family_straddles(folds):
     for fold in range(4):
         outer = folds[folds["fold"] == fold]
-        inner = make_inner_folds(folds, families, fold, SETTINGS, 3)
+        inner = make_inner_folds(folds, FAMILIES, fold, SETTINGS, 3)
         side = outer.loc[outer["role"] != "test", "scan_id"]
         tested = inner.loc[inner["role"] == "test", "scan_id"]
         assert sorted(tested) == sorted(side)
         assert not set(inner["group"]) & set(outer.loc[outer["role"] == "test", "group"])
         assert inner.groupby(["fold", "group"])["role"].nunique().max() == 1
-        labels = inner.merge(families[["scan_id", "label"]], on="scan_id")
+        labels = inner.merge(FAMILIES[["scan_id", "label"]], on="scan_id")
         counts = labels[labels["role"] == "test"].groupby(["fold", "label"]).size().unstack()
         assert (counts["A"] / counts.sum(axis=1)).between(0.3, 0.7).all()  # stratified
 
 
-def test_the_split_depends_on_the_fold(families, folds):
-    one, other = (make_inner_folds(folds, families, fold, SETTINGS, 3) for fold in (0, 1))
+def test_the_split_depends_on_the_fold(folds):
+    one, other = (make_inner_folds(folds, FAMILIES, fold, SETTINGS, 3) for fold in (0, 1))
     both = one.merge(other, on=["scan_id", "fold"])
     assert (both["role_x"] != both["role_y"]).any()
 
 
-def test_a_family_of_the_test_part_is_refused(families, folds):
+def test_what_cannot_be_split_again_is_refused(folds):
+    with pytest.raises(DataError, match="fewer than the 9 folds"):
+        make_inner_folds(folds, FAMILIES, 0, SETTINGS, 9)
+    with pytest.raises(DataError, match="no fold 7"):
+        make_inner_folds(folds, FAMILIES, 7, SETTINGS, 3)
     test = folds[(folds["fold"] == 0) & (folds["role"] == "test")].index[0]
     folds.loc[test, "role"] = "train"  # a scan of a subject in the test part
     with pytest.raises(LeakError, match="training side and the test part of fold 0"):
-        make_inner_folds(folds, families, 0, SETTINGS, 3)
+        make_inner_folds(folds, FAMILIES, 0, SETTINGS, 3)
 
 
-def test_more_parts_than_families_and_unknown_folds_are_refused(families, folds):
-    with pytest.raises(DataError, match="fewer than the 9 folds"):
-        make_inner_folds(folds, families, 0, SETTINGS, 9)
-    with pytest.raises(DataError, match="no fold 7"):
-        make_inner_folds(folds, families, 7, SETTINGS, 3)
-
-
-def test_leaving_sites_out_and_subjects_as_units(families):
-    by_subject = families.assign(site=[f"site-{int(s[4:]) % 3}" for s in families["subject"]])
+def test_leaving_sites_out_and_subjects_as_units():
+    by_subject = FAMILIES.assign(site=[f"site-{int(s[4:]) % 3}" for s in FAMILIES["subject"]])
     settings = Folds(scheme="leave-site-out", group="subject", outer=3)
     folds = make_folds(by_subject, settings)
     inner = make_inner_folds(folds, by_subject, 0, settings, 2)
@@ -441,6 +412,7 @@ def scans_of(width: int) -> pd.DataFrame:
 def test_units_are_the_largest_with_one_label_each(unit: str, width: int) -> None:
     scans = scans_of(width)
     assert label_units(scans).equals(scans[unit])
+    assert people(scans.assign(group=None)).equals(scans["subject"])
     drawn = permutations(scans, 30, np.random.default_rng(0))
     by_unit = drawn.reshape(30, -1, width)
     assert (by_unit == by_unit[..., :1]).all()  # one label per unit
@@ -459,17 +431,9 @@ def test_labels_that_differ_within_people_stay_together() -> None:
         assert (came_from == came_from[:, :1]).all() and len(set(came_from[:, 0])) == (3 if who < "p3" else 2)
     assert len(np.unique(drawn, axis=0)) > 50 and (np.sort(drawn) == np.arange(12)).all()
     some = scans.assign(label=["a", "a", "b", "b", "a", "b", *"aaabbb"])  # the third person alone has both
-    assert (
-        label_units(some.assign(group=["f"] * 2 + ["g"] * 10)).tolist()
-        == ["family f"] * 2 + some["subject"].tolist()[2:]
-    )
+    units = label_units(some.assign(group=["f"] * 2 + ["g"] * 10)).tolist()
+    assert units == ["family f"] * 2 + some["subject"].tolist()[2:]
     drawn = permutations(some, 60, np.random.default_rng(0))
     assert {tuple(sorted(row)) for row in drawn[:, 4:6]} == {("a", "b")}
     assert {len(set(row)) for who in (0, 1, 3, 4) for row in drawn[:, person == who]} == {1}
     assert {tuple(row) for row in drawn[:, [0, 2, 6, 9]]} > {("b", "b", "a", "a"), ("a", "a", "b", "b")}
-
-
-def test_where_the_family_is_unknown_it_is_the_subject() -> None:
-    scans = scans_of(4)
-    assert people(scans.assign(group=None)).equals(scans["subject"])
-    assert label_units(scans.assign(group=None)).equals(scans["subject"])

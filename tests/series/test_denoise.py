@@ -85,12 +85,9 @@ def test_series_equal_nilearns_masker_with_its_sample_mask(tmp_path):
 def test_a_band_is_in_hertz_whatever_the_repetition_time(tr):
     seconds = tr * np.arange(600)
     inside, outside = (np.sin(2 * np.pi * hertz * seconds) for hertz in (0.05, 0.2))
-    strategy = Denoise(name="band", detrend=True, high_pass=0.01, low_pass=0.1)
-    cleaned = clean(np.c_[inside, outside], ChosenConfounds(None, None), strategy, tr, "x")
-    expected = signal.clean(
-        np.c_[inside, outside], detrend=True, standardize=None, high_pass=0.01, low_pass=0.1, t_r=tr
-    )
-    np.testing.assert_allclose(cleaned, expected, atol=1e-9)
+    series, band = np.c_[inside, outside], {"high_pass": 0.01, "low_pass": 0.1}
+    cleaned = clean(series, ChosenConfounds(), Denoise(name="band", detrend=True, **band), tr, "x")
+    np.testing.assert_allclose(cleaned, signal.clean(series, detrend=True, standardize=None, t_r=tr, **band), atol=1e-9)
     middle = slice(100, -100)
     assert np.corrcoef(cleaned[middle, 0], inside[middle])[0, 1] > 0.99 and cleaned[middle, 0].std() > 0.6
     assert cleaned[middle, 1].std() < 0.05
@@ -135,10 +132,8 @@ def test_a_scan_that_cannot_be_cleaned_says_why(tmp_path):
 
 
 def test_parameters_are_nilearns_and_shipped_files_name_theirs():
-    fixed = {"strategy", "ica_aroma"}
-    assert {k: set(v) for k, v in STRATEGY_PARAMETERS.items()} == {
-        k: set(v) - fixed for k, v in preset_strategies.items()
-    }
+    theirs = {name: set(keys) - {"strategy", "ica_aroma"} for name, keys in preset_strategies.items()}
+    assert {name: set(keys) for name, keys in STRATEGY_PARAMETERS.items()} == theirs
     for denoise in map(load_denoise, known("denoising")):
         for name, value in denoise.parameters.items():
             assert preset_strategies[denoise.strategy][name] == value, (denoise.name, name)
@@ -188,13 +183,13 @@ def test_volumes_before_the_steady_state_are_dropped_whatever_is_regressed(denoi
     assert whole.regressors.shape == (20, 2)  # flags are not regressed
 
 
-@pytest.mark.parametrize(("unsteady", "filled"), [(0, []), (2, [2])])
-def test_the_first_derivative_in_the_steady_state_is_the_next_one_unless_the_scan_begins_there(unsteady, filled):
+@pytest.mark.parametrize("unsteady", [0, 2])
+def test_the_first_derivative_in_the_steady_state_is_the_next_one_unless_the_scan_begins_there(unsteady):
     """The difference from a brighter volume would be a spike in the first row that is regressed."""
     table = pd.DataFrame(np.random.default_rng(0).standard_normal((12, 2)), columns=["csf", "csf_derivative1"])
     expected = table.to_numpy().copy()
-    for row in filled:
-        expected[row, 1] = expected[row + 1, 1]
+    if unsteady:
+        expected[unsteady, 1] = expected[unsteady + 1, 1]
     table["non_steady_state_outlier00"] = (np.arange(12) < unsteady).astype(int)
     chosen = choose_confounds(table, Denoise(name="x", confounds=["csf", "csf_derivative1"]), 12, "x")
     np.testing.assert_allclose(chosen.regressors[unsteady:], expected[unsteady:])

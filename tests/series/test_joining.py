@@ -23,33 +23,26 @@ def scan(name, **facts):
     return {"scan_id": name, "kind": "series", "site": None, "tr": 2.0, "mean_fd": 0.1, **defaults, **facts}
 
 
-SCANS = pd.DataFrame(
-    [
-        scan("s1_ses-1_run-10", session="1", run="10"),
-        scan("s1_ses-1_run-2", session="1", run="2"),
-        scan("s1_ses-2_run-1", session="2", run="1"),
-        scan("s1_ses-2_task-nback", session="2", task="nback"),
-        scan("s2_a"),
-        scan("s2_b", tr=0.8),
-        scan("s3_a", tr=np.nan),
-        scan("s3_b"),
-        scan("s4_a"),
-        scan("s4_b", label="y"),
-        scan("s4_c", site="elsewhere"),
-    ]
-)
+ODD = {
+    "s1_ses-1_run-10": {"session": "1", "run": "10"},
+    "s1_ses-1_run-2": {"session": "1", "run": "2"},
+    "s1_ses-2_run-1": {"session": "2", "run": "1"},
+    "s1_ses-2_task-nback": {"session": "2", "task": "nback"},
+    **{"s2_a": {}, "s2_b": {"tr": 0.8}, "s3_a": {"tr": np.nan}, "s3_b": {}},
+    **{"s4_a": {}, "s4_b": {"label": "y"}, "s4_c": {"site": "elsewhere"}},
+}
+SCANS = pd.DataFrame([scan(name, **facts) for name, facts in ODD.items()])
 
 
-@pytest.mark.parametrize(
-    ("rule", "joined"), [("session", {1: [1, 0], 6: [6, 7]}), ("subject", {1: [1, 0, 2], 6: [6, 7]})]
-)
-def test_scans_of_a_person_are_joined_in_their_order(rule, joined):
+@pytest.mark.parametrize(("rule", "first"), [("session", [1, 0]), ("subject", [1, 0, 2])])
+def test_scans_of_a_person_are_joined_in_their_order(rule, first):
     parts, excluded = plan_joins(SCANS, range(len(SCANS)), rule)
-    assert {first: rows for first, rows in parts.items() if len(rows) > 1} == joined
+    assert [rows for rows in parts.values() if len(rows) > 1] == [first, [6, 7]]
+    assert all(key == rows[0] for key, rows in parts.items())
     reasons = {name: reason for name, _, reason in excluded}
     assert "repetition times of 0.8 and 2 s" in reasons.pop("s2_b")
     assert reasons.pop("s3_b") == f"its series is part of s3_a ('join_scans: {rule}')"
-    assert set(reasons) == {SCANS.scan_id[row] for row in joined[1][1:]}
+    assert set(reasons) == {SCANS.scan_id[row] for row in first[1:]}
     used = sorted(row for rows in parts.values() for row in rows)
     assert used == [row for row in range(len(SCANS)) if SCANS.scan_id[row] != "s2_b"]
 
@@ -71,9 +64,9 @@ def cached(tmp_path):
     scans.loc[0, "mean_fd"] = 0.4
 
     def cache(rule):
-        places = lambda row: tmp_path / f"{row.scan_id}.npy"  # noqa: E731
-        excluded = build_cache(scans, "toy", ROIS, places, tmp_path / rule, join=rule)
-        return SeriesCache(tmp_path / rule), excluded
+        folder = tmp_path / rule
+        excluded = build_cache(scans, "toy", ROIS, lambda row: tmp_path / f"{row.scan_id}.npy", folder, join=rule)
+        return SeriesCache(folder), excluded
 
     return cache, series
 

@@ -71,10 +71,8 @@ def fitted(maps, image, mask=None):
 @pytest.mark.parametrize("masked", [False, True])
 def test_equals_nilearn(tmp_path, data, grid, masked, signed):
     folder, maps = write_maps(tmp_path / "modes", *grid, signed=signed)
-    image, mask = save_bold(tmp_path, data), None
-    if masked:
-        inside = np.random.default_rng(2).random(SHAPE) > 0.3
-        mask = save_mask(tmp_path, inside)
+    image, inside = save_bold(tmp_path, data), np.random.default_rng(2).random(SHAPE) > 0.3
+    mask = save_mask(tmp_path, inside) if masked else None
     result = parcellate(image, [load_atlas(folder)], mask=mask, denoise=NONE, threshold=0)["modes"]
     if masked and signed:  # here nilearn leaves out voxels without any positive weight
         on_grid = resample_img(maps, AFFINE, SHAPE, "linear", force_resample=True, copy_header=True).get_fdata()
@@ -164,12 +162,11 @@ def test_tables_and_images_that_do_not_fit(tmp_path, modes):
     folder, image = modes
     table = tmp_path / "modes/labels.tsv"
     text = table.read_text()
-    table.write_text(text + "5\tmode 5\tn/a\tn/a\n")
-    with pytest.raises(DataError, match="4 maps, but the table of labels has 5 rows"):
-        load_atlas(folder)
-    table.write_text(text.replace("\n2\t", "\n7\t"))
-    with pytest.raises(DataError, match="values of maps must be 1, 2, 3"):
-        load_atlas(folder)
+    more, other = text + "5\tmode 5\tn/a\tn/a\n", text.replace("\n2\t", "\n7\t")
+    for changed, message in ((more, "4 maps, but the table of labels has 5 rows"), (other, "maps must be 1, 2, 3")):
+        table.write_text(changed)
+        with pytest.raises(DataError, match=message):
+            load_atlas(folder)
     table.write_text(text)
     nib.save(nib.Nifti1Image(image.get_fdata()[..., 0], AFFINE), tmp_path / "modes/maps.nii.gz")
     with pytest.raises(DataError, match="expected a 4D image with a map per ROI"):
@@ -191,13 +188,10 @@ def test_brain_maps_of_an_explanation(tmp_path, modes):
     coefficients = np.random.default_rng(0).normal(size=(3, 2, 4))
     np.save(tmp_path / "coefficients.npy", coefficients)
     np.save(tmp_path / "coefficients_controls.npy", np.stack([coefficients] * 3))
-    write_regions(
-        tmp_path / "coefficients.npy", atlas.labels, ["a", "b"], atlas.image, tmp_path / "out", fraction=0.25,
-        atlas="modes", space=SPACE,
-    )  # fmt: skip
-    stem = f"space-{SPACE}_atlas-modes_class-b"
-    weight = nib.load(tmp_path / f"out/{stem}_stat-logodds_statmap.nii.gz").get_fdata()
+    told = {"fraction": 0.25, "atlas": "modes", "space": SPACE}
+    write_regions(tmp_path / "coefficients.npy", atlas.labels, ["a", "b"], atlas.image, tmp_path / "out", **told)
+    stem = f"out/space-{SPACE}_atlas-modes_class-b"
+    weight = nib.load(tmp_path / f"{stem}_stat-logodds_statmap.nii.gz").get_fdata()
     np.testing.assert_allclose(weight, maps.get_fdata() @ coefficients[:, 1].mean(axis=0), atol=1e-5)
-    mask = nib.load(tmp_path / f"out/{stem}_desc-top_mask.nii.gz").get_fdata()
-    assert set(np.unique(mask)) == {0, 1}
-    assert read_json(tmp_path / f"out/{stem}_desc-top_mask.json")["Atlas"] == "modes"
+    assert set(np.unique(nib.load(tmp_path / f"{stem}_desc-top_mask.nii.gz").get_fdata())) == {0, 1}
+    assert read_json(tmp_path / f"{stem}_desc-top_mask.json")["Atlas"] == "modes"
