@@ -32,42 +32,23 @@ def write_series(source: Path, folder: Path, n_scans: int | None = None) -> Path
     """
     phenotypes = pd.read_csv(source / "Phenotypic_V1_0b_preprocessed1.csv").set_index("FILE_ID")
     folder.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for name, series in published(source, n_scans)[0].items():
-        about = phenotypes.loc[name]
+    scans = published(source, n_scans)[0]
+    for name, series in scans.items():
         np.save(folder / f"{name}.npy", series.astype(np.float32))
-        rows.append(
-            {
-                "scan_id": name,
-                "subject": str(about.SUB_ID),
-                "file": f"{name}.npy",
-                "diagnosis": LABELS[about.DX_GROUP],
-                "site": about.SITE_ID,
-                "age": about.AGE_AT_SCAN,
-                "sex": {1: "M", 2: "F"}[about.SEX],
-                "mean_fd": about.func_mean_fd,
-            }
-        )
-    pd.DataFrame(rows).to_csv(folder / "scans.tsv", sep="\t", index=False)
+    about = phenotypes.loc[list(scans)].reset_index()
+    facts = {"scan_id": about.FILE_ID, "subject": about.SUB_ID, "file": about.FILE_ID + ".npy"}
+    facts |= {"diagnosis": about.DX_GROUP.map(LABELS), "site": about.SITE_ID, "age": about.AGE_AT_SCAN}
+    facts |= {"sex": about.SEX.map({1: "M", 2: "F"}), "mean_fd": about.func_mean_fd}
+    pd.DataFrame(facts).to_csv(folder / "scans.tsv", sep="\t", index=False)
     return folder / "scans.tsv"
 
 
 def people(n: int) -> pd.DataFrame:
     """A table of subjects like the project's: all at one site and of good quality, autism and control in turns."""
-    rows = [
-        {
-            "SUB_ID": 50000 + i,
-            "SITE_ID": "NYU",
-            "FILE_ID": f"NYU_{50000 + i:07d}",
-            "DX_GROUP": 1 + i % 2,
-            "AGE_AT_SCAN": 10.0 + i,
-            "SEX": 1,
-            "func_mean_fd": 0.1,
-            **dict.fromkeys(("qc_rater_1", *RATERS), "OK"),
-        }
-        for i in range(n)
-    ]
-    return pd.DataFrame(rows)
+    numbers = [50000 + i for i in range(n)]
+    table = pd.DataFrame({"SUB_ID": numbers, "SITE_ID": "NYU", "FILE_ID": [f"NYU_{number:07d}" for number in numbers]})
+    facts = {"DX_GROUP": [1 + i % 2 for i in range(n)], "AGE_AT_SCAN": [10.0 + i for i in range(n)], "SEX": 1}
+    return table.assign(**facts, func_mean_fd=0.1, **dict.fromkeys(("qc_rater_1", *RATERS), "OK"))
 
 
 def write_people(table: pd.DataFrame, path: Path) -> Path:

@@ -98,12 +98,8 @@ def serve_s3(folder: Path, bucket: str = "hcp-openaccess") -> Iterator[S3]:
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
-    owner = {
-        "endpoint_url": endpoint,
-        "region_name": "us-east-1",
-        "aws_access_key_id": "owner",
-        "aws_secret_access_key": "owner",
-    }
+    owner = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "owner")
+    owner |= {"endpoint_url": endpoint, "region_name": "us-east-1"}
     try:
         s3, iam = boto3.client("s3", **owner), boto3.client("iam", **owner)
         s3.create_bucket(Bucket=bucket)

@@ -10,16 +10,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import psutil
 
 from bolt.workflow.lock import NAME
+from tests.golden.__main__ import OWN, contents
 from tests.snake import command
 
 VICTIMS = ("everything", "scheduler", "worker")
 """The scheduler with all jobs; the scheduler, whose jobs live on; one job, which the scheduler tries again."""
-OWN = ("benchmarks/", "provenance.json", "ledger.tsv", "ro-crate-metadata.json", "report/methods.html")
-"""What tells of a run itself: dates, seconds, versions; the page of methods has a table of costs."""
 HALF = re.compile(r"\.\d+-.*|.*\.part(\.json)?|.*\.lock|resume\.safetensors|" + re.escape(NAME))
 """Names of what is being written, or gone on with."""
 
@@ -114,21 +112,14 @@ def differences(straight: Path, killed: Path) -> list[str]:
 def _contents(folder: Path) -> dict[str, bytes]:
     """Name to content; the place of the run, which its configuration names, is left out."""
     files = {str(path.relative_to(folder)): path for path in (folder / "results").rglob("*") if path.is_file()}
-    place = str(folder).encode()
-    return {
-        name: _content(path).replace(place, b"")
-        for name, path in files.items()
-        if not any(word in name for word in OWN)
-    }
+    kept = {name: path for name, path in files.items() if not any(word in name for word in OWN)}
+    return {name: _content(path).replace(str(folder).encode(), b"") for name, path in kept.items()}
 
 
 def _content(path: Path) -> bytes:
-    if path.suffix != ".h5":
-        return path.read_bytes()
-    import ants  # seconds; most runs have no such file
-
-    transform = ants.read_transform(str(path))  # HDF5 notes the time of writing in the file
-    return np.concatenate([transform.parameters, transform.fixed_parameters]).tobytes()
+    if path.suffix == ".h5":  # HDF5 notes the time of writing in the file
+        return dict(contents(path))["transform"]
+    return path.read_bytes()
 
 
 def half_written(folder: Path) -> list[Path]:

@@ -36,16 +36,8 @@ def snakemake(
     words = command(*arguments, config=config)
     if not fresh:
         return run_module(words[2:], folder, env, timeout)
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env=os.environ | (env or {}),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=timeout,
-        check=False,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run(words, cwd=folder, env=os.environ | (env or {}), timeout=timeout, check=False, **streams)
 
 
 def write_yaml(path: Path, data: dict) -> Path:
@@ -73,15 +65,8 @@ def series_dataset(folder: Path, n_subjects: int = 12, n_rois: int = 160, **conf
         np.save(folder / "series" / f"sub-{i:02d}_task-rest.npy", rng.standard_normal((40 + i % 3, n_rois)))
         rows.append({"subject": f"sub-{i:02d}", "file": f"sub-{i:02d}_task-rest.npy", "dx": "ab"[i % 2], "age": 20 + i})
     pd.DataFrame(rows).to_csv(folder / "series" / "scans.tsv", sep="\t", index=False)
-    data = {
-        "source": "series",
-        "path": "series/scans.tsv",
-        "label": "dx",
-        "classes": ["a", "b"],
-        "age": "age",
-        "tr": 2.0,
-    }
-    dataset = write_yaml(folder / "mine.yaml", data | {"crop": 30})
+    data = {"source": "series", "path": "series/scans.tsv", "label": "dx", "classes": ["a", "b"], "age": "age"}
+    dataset = write_yaml(folder / "mine.yaml", data | {"tr": 2.0, "crop": 30})
     model = write_yaml(folder / "tiny.yaml", TINY_MODEL)
     keys: dict = {"dataset": str(dataset), "models": [str(model)], "atlases": ["dosenbach160"], "folds": {"outer": 3}}
     return write_yaml(folder / "config.yaml", keys | config)

@@ -11,15 +11,8 @@ from bolt.config import ROOT, load_config
 from tests.shared import shared_file
 
 SECTIONS = {
-    "Theory",
-    "BolT",
-    "Explanatory technique",
-    "Datasets",
-    "Experimental procedures",
-    "Implementation details",
-    "Competing methods",
-    "Ablation studies",
-    "Cross-window regularization",
+    *("Theory", "BolT", "Explanatory technique", "Datasets", "Experimental procedures", "Implementation details"),
+    *("Competing methods", "Ablation studies", "Cross-window regularization"),
 }
 """Sections and named paragraphs of the paper to which `docs/bolt.md` refers."""
 PLACE = re.compile(r"\((?:[^()]*\s)?(\*[A-Z][^*]+\*|Table \d|Figures? \d|equations? \d+)")

@@ -24,6 +24,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 LARGEST_VALUE = 1e30
 """No scanner makes larger values."""
+HEADER_BYTES = 1024
+"""Of an image that is written, with what follows its 348 bytes up to the first voxel."""
 
 
 def iter_volumes(path: str | Path, voxels: np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -125,7 +127,8 @@ def volume_writer(
     """Write a 4D ``.nii.gz`` volume by volume; the file appears under its name once it is complete.
 
     The header is a gzip member of its own, stored uncompressed: its length never changes, so the number of volumes is
-    filled in at the end. Equal input gives equal bytes.
+    filled in at the end. It is padded, because the BIDS validator opens the first 1024 bytes of a file and refuses a
+    second member there. Equal input gives equal bytes.
 
     Parameters
     ----------
@@ -154,9 +157,9 @@ def volume_writer(
         header.set_xyzt_units("mm", "sec")
         header.set_sform(affine, code)
         header.set_qform(affine, code)
-        header["vox_offset"], header["magic"] = 352, b"n+1"
+        header["vox_offset"], header["magic"] = HEADER_BYTES, b"n+1"
         header["scl_slope"], header["scl_inter"] = 1, 0
-        return gzip.compress(header.binaryblock + bytes(4), compresslevel=0, mtime=0)
+        return gzip.compress(header.binaryblock.ljust(HEADER_BYTES, b"\0"), compresslevel=0, mtime=0)
 
     def append(volume: np.ndarray) -> None:
         nonlocal n_volumes

@@ -108,15 +108,9 @@ def extract_brain(folder: Path, settings: Registration, t1w: str, template: str,
     target, head = (clip_intensity(images.read(path)) for path in (template, t1w))
     fixed, moving = (images.resample_to_spacing(image, max(COARSE, *image.spacing)) for image in (target, head))
     seed(settings)
-    whole = register(
-        fixed,
-        moving,
-        outprefix=f"{folder}/head_",
-        aff_iterations=tuple(settings.affine_iterations),
-        aff_shrink_factors=(4, 2, 1),
-        aff_smoothing_sigmas=(2, 1, 0),
-        reg_iterations=(60, 40, 0),
-    )
+    options: dict[str, Any] = {"outprefix": f"{folder}/head_", "reg_iterations": (60, 40, 0)}
+    options |= {"aff_iterations": tuple(settings.affine_iterations), "aff_shrink_factors": (4, 2, 1)}
+    whole = register(fixed, moving, **options, aff_smoothing_sigmas=(2, 1, 0))
     affine, cropped = whole["fwdtransforms"][1], []
     for image, mask in ((target, known), (head, warped_mask(moving, whole["invtransforms"]))):
         fine = images.resample_to_spacing(image, max(settings.mask_resolution, *head.spacing))
@@ -247,16 +241,10 @@ def normalise(
         fixed = images.resample_to_spacing(fixed, spacing)
     moving = warp(fixed, clip_intensity(brain), [bent, affine])
     seed(settings)
-    refined = register(
-        fixed,
-        moving,
-        "SyNOnly",
-        outprefix=f"{folder}/refined_",
-        initial_transform="Identity",
-        reg_iterations=tuple(settings.syn_iterations),
-        syn_metric=settings.syn_metric,
-        syn_sampling=32 if settings.syn_metric == "mattes" else 4,
-    )
+    options: dict[str, Any] = {"syn_metric": settings.syn_metric, "reg_iterations": tuple(settings.syn_iterations)}
+    options |= {"outprefix": f"{folder}/refined_", "initial_transform": "Identity"}
+    options["syn_sampling"] = 32 if settings.syn_metric == "mattes" else 4
+    refined = register(fixed, moving, "SyNOnly", **options)
     matrix = ants.read_transform(str(affine))
     there, back = (next(path for path in refined[key] if "Warp" in path) for key in ("fwdtransforms", "invtransforms"))
     forward, inverse = Path(folder, "t1w_to_template.h5"), Path(folder, "template_to_t1w.h5")
@@ -295,17 +283,16 @@ def check_transform(forward: Sequence[str | Path], template_mask: Image, mask: I
         raise DataError("normalisation to the template maps points to infinity", hint=HINT)
     slopes = np.stack(np.gradient(mapped, axis=(0, 1, 2)), axis=-1)
     folded = float(((np.linalg.det(slopes) / np.linalg.det(affine[:3, :3]))[inside] <= 0).mean())
-    if folded > MAX_FOLDED:
-        raise DataError(f"normalisation to the template folds space in {100 * folded:.1f} % of the brain", hint=HINT)
     points = np.c_[images.apply(affine, np.argwhere(inside)), np.ones(inside.sum())]
     volume = float(np.linalg.det(np.linalg.lstsq(points, mapped[inside], rcond=None)[0][:3]))
-    if not VOLUMES[0] <= volume <= VOLUMES[1]:
-        what = f"normalisation to the template makes the brain {volume:.2f} times the template's volume"
-        raise DataError(what, hint=HINT)
     overlap = dice(warp(template_mask, mask, forward).numpy() > 0.5, template_mask.numpy() > 0.5)
-    if overlap < MIN_DICE:
-        what = f"normalisation to the template gives a brain-mask overlap (Dice) of only {overlap:.2f}"
-        raise DataError(what, hint=HINT)
+    for refused, problem in (
+        (folded > MAX_FOLDED, f"folds space in {100 * folded:.1f} % of the brain"),
+        (not VOLUMES[0] <= volume <= VOLUMES[1], f"makes the brain {volume:.2f} times the template's volume"),
+        (overlap < MIN_DICE, f"gives a brain-mask overlap (Dice) of only {overlap:.2f}"),
+    ):
+        if refused:
+            raise DataError(f"normalisation to the template {problem}", hint=HINT)
 
 
 # ---- the workflow ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 from nilearn.masking import compute_epi_mask
+from scipy.special import entr
 
 from bolt.config import Registration
 from bolt.io.errors import DataError
@@ -92,17 +93,13 @@ def crop_to_brain(image: Image, frame: float = FRAME) -> Image:
 
 def register(fixed: Image, moving: Image, kind: str = "SyN", **options: Any) -> dict[str, Any]:
     """Call `ants.registration`; raise a DataError if ANTs fails."""
-    folder = Path(options["outprefix"]).parent if "outprefix" in options else Path(tempfile.gettempdir())
     try:
-        result = dict(ants.registration(fixed, moving, kind, **options))
-        refuse_full(folder)
-        return result
+        return dict(ants.registration(fixed, moving, kind, **options))
     except (RuntimeError, ValueError) as error:
-        refuse_full(folder)
-        raise DataError(
-            f"ANTs could not register the T1w and the template ({error})",
-            hint="Inspect the T1w; or list more settings to try in 'preprocess: registration'",
-        ) from None
+        hint = "Inspect the T1w; or list more settings to try in 'preprocess: registration'"
+        raise DataError(f"ANTs could not register the T1w and the template ({error})", hint=hint) from None
+    finally:
+        refuse_full(Path(options["outprefix"]).parent if "outprefix" in options else tempfile.gettempdir())
 
 
 def rigid(
@@ -136,12 +133,10 @@ def rigid(
             initial = f"{folder}/start.mat"
             images.write_matrix(start, initial, centre)
         command = ["--dimensionality", "3", "--float", "1", "--random-seed", str(ants.config._random_seed or 1)]
-        command += ["--initial-moving-transform", initial]
-        command += ["--metric", f"MI[{pair},1,32,Regular,1]", "--transform", "Rigid[0.1]"]
-        command += ["--convergence", "[100x50x50x50,1e-7,10]", "--shrink-factors", "2x2x1x1"]
-        command += ["--smoothing-sigmas", "12x6x3x1mm"]
-        command += ["--masks", f"[{ants.internal.get_pointer_string(mask)},NA]"]
-        command += ["--output", f"{folder}/rigid_"]
+        command += ["--initial-moving-transform", initial, "--metric", f"MI[{pair},1,32,Regular,1]"]
+        command += ["--transform", "Rigid[0.1]", "--convergence", "[100x50x50x50,1e-7,10]"]
+        command += ["--shrink-factors", "2x2x1x1", "--smoothing-sigmas", "12x6x3x1mm"]
+        command += ["--masks", f"[{ants.internal.get_pointer_string(mask)},NA]", "--output", f"{folder}/rigid_"]
         ants.registration(command, None)
         return images.read_matrix(f"{folder}/rigid_0GenericAffine.mat")
 
@@ -252,9 +247,5 @@ def normalised_mutual_information(a: np.ndarray, b: np.ndarray) -> float:
         return 0.0
     bins = (np.minimum((BINS / np.ptp(v) * (v - v.min())).astype(int), BINS - 1) for v in (a, b))
     joint = np.bincount(next(bins) * BINS + next(bins), minlength=BINS**2).reshape(BINS, BINS) / len(a)
-    return float((_entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))) / _entropy(joint) - 1)
-
-
-def _entropy(shares: np.ndarray) -> float:
-    filled = shares[shares > 0]
-    return float(-(filled * np.log(filled)).sum())
+    of_a, of_b, of_both = (entr(shares[shares > 0]).sum() for shares in (joint.sum(axis=1), joint.sum(axis=0), joint))
+    return float((of_b + of_a) / of_both - 1)

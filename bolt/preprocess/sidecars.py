@@ -19,15 +19,6 @@ from bolt.io.files import json_text, read_json, read_yaml, write_if_new, write_j
 from bolt.io.volumes import check_image
 
 TEXTS = read_yaml(Path(__file__).with_suffix(".yaml"))
-BIDS_VERSION = "1.10.0"
-TEMPLATES = "https://templateflow.s3.amazonaws.com/tpl-{folder}/tpl-{space}_res-{res}_T1w.nii.gz"
-REFERENCES = {"MNI152NLin2009aSym": "https://nist.mni.mcgill.ca/icbm-152-nonlinear-atlases-2009/"}
-"""Where spaces are published that TemplateFlow lacks."""
-ONLY = {
-    "Methods": ("T1w", "boldref"),  # the outputs written in every mode of preprocessing
-    **dict.fromkeys(("RepetitionTime", "TaskName", "StartTime", "SliceTimingCorrected"), ("bold",)),
-}
-"""Keys that apply only to files with certain suffixes."""
 
 
 def write_bidsignore(folder: Path) -> None:
@@ -65,7 +56,7 @@ def describe_dataset(folder: Path, raw: Path, name: str) -> None:
     source = {"URL": raw.resolve().as_uri()} | ({"DOI": about["DatasetDOI"]} if "DatasetDOI" in about else {})
     description = {
         "Name": f"{about.get('Name', name)}, preprocessed",
-        "BIDSVersion": BIDS_VERSION,
+        "BIDSVersion": TEXTS["bids_version"],
         "DatasetType": "derivative",
         "GeneratedBy": [{"Name": "BolT", "Version": __version__, "Description": "bolt.preprocess"}],
         "SourceDatasets": [source],
@@ -87,29 +78,29 @@ def write_sidecars(paths: Iterable[Path], sources: Iterable[Path], **facts: Any)
     sources : iterable of path
         Raw or preprocessed files from which they were made.
     **facts
-        Additional keys; those in `ONLY` are written for certain suffixes alone.
+        Additional keys; those under ``only`` in the texts are written for certain suffixes alone.
     """
     paths = list(paths)
-    root = dataset_of(paths[0])
-    source_uris = [uri(source, root) for source in sources]
+    source_uris = [uri(source, dataset_of(paths[0])) for source in sources]
     for path in paths:
         if path.suffix == ".tsv" or not path.stat().st_size:
             continue
         suffix = path.name.split(".")[0].rsplit("_", 1)[-1]
         about: dict[str, Any] = {"Description": TEXTS["descriptions"].get(suffix, suffix)}
         if suffix != "xfm":
-            space = space_of(path)
-            folder = (space or "").replace("_cohort-", "/cohort-")
-            res = "2" if "_cohort-" in (space or "") else "02"  # as TemplateFlow writes them
-            template = TEMPLATES.format(folder=folder, space=space, res=res)
-            about["SpatialReference"] = REFERENCES.get(space, template) if space else "orig"
+            about["SpatialReference"] = "orig"
+            if space := space_of(path):
+                folder = space.replace("_cohort-", "/cohort-")
+                res = "2" if "_cohort-" in space else "02"  # as TemplateFlow writes them
+                template = TEXTS["references"].get(space, TEXTS["templates"])
+                about["SpatialReference"] = template.format(folder=folder, space=space, res=res)
             if suffix == "mask":
                 about["Type"] = "Brain"
             elif suffix not in ("dseg", "probseg"):
                 about["SkullStripped"] = False
             sizes = check_image(path).header.get_zooms()[:3]
             about["Resolution"] = "×".join(f"{size:.3g}" for size in sizes) + " mm"
-        keys = {key: value for key, value in facts.items() if suffix in ONLY.get(key, (suffix,))}
+        keys = {key: value for key, value in facts.items() if suffix in TEXTS["only"].get(key, (suffix,))}
         write_json({**about, "Sources": source_uris, **keys}, sidecar_of(path))
 
 

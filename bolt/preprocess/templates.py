@@ -92,10 +92,9 @@ def find_templateflow(space: str, home: Path | None = None) -> dict[str, Path]:
         if required <= set(listed):
             for part in listed:
                 try:
-                    paths = client.get(template, **query[part])
+                    client.get(template, **query[part])
                 except Exception as error:  # any network failure: refused, timed out, no route
                     what = f"{part} of '{space}' is missing and cannot be fetched ({error})"
                     raise DataError(what, where=root, hint=hint) from None
-                fetched[part] = Path(paths[0] if isinstance(paths, list) else paths)
-            return fetched
+            return listed
     raise DataError(f"no T1w and brain mask of '{space}' at 1 or 2 mm", where=root, hint=hint)

@@ -82,13 +82,9 @@ def segment(t1w: Image, mask: Image, resolution: float) -> dict[str, Image]:
 
 def labels(tissues: dict[str, Image]) -> Image:
     """Label each voxel by its most probable tissue: 1 GM, 2 WM, 3 CSF, 0 outside the brain."""
-    highest = np.zeros(tissues["gm"].shape, dtype=np.float32)
-    label = highest.copy()
-    for number, tissue in enumerate(TISSUES, start=1):
-        probability = tissues[tissue].numpy()
-        label[probability > highest] = number
-        np.maximum(highest, probability, out=highest)
-    return tissues["gm"].new_image_like(label)
+    shares = np.stack([tissues[tissue].numpy() for tissue in TISSUES])
+    label = np.where(shares.max(axis=0) > 0, 1 + shares.argmax(axis=0), 0)
+    return tissues["gm"].new_image_like(label.astype(np.float32))
 
 
 def _atropos(image: Image, brain: Image) -> list[Image]:

@@ -22,6 +22,8 @@ from tests.file_server import serve
 from tests.shared import shared_data
 from tests.snake import QUICK_EXPLANATION, TINY_MODEL, snakemake, write_yaml
 
+pytestmark = pytest.mark.slow
+
 FOLDER = "cpac/nofilt_noglobal/rois_cc200"
 
 
@@ -77,7 +79,6 @@ def run(tmp_path_factory):
         yield folder, done, server, names, due, config
 
 
-@pytest.mark.slow
 def test_the_good_scans_reach_cache_and_folds(run):
     folder, done, _, names, due, _ = run
     assert done.returncode == 0, done.stdout
@@ -96,7 +97,6 @@ def test_the_good_scans_reach_cache_and_folds(run):
         np.testing.assert_allclose(cache.series(i)[:, lively], due_values, atol=2e-3)
 
 
-@pytest.mark.slow
 def test_each_bad_file_is_listed_with_its_reason(run):
     folder, _, _, _, due, _ = run
     listed = pd.read_csv(folder / "results/abide1/exclusions.tsv", sep="\t").set_index("scan_id")
@@ -108,7 +108,6 @@ def test_each_bad_file_is_listed_with_its_reason(run):
         assert status["hint"] or stage == "cache"
 
 
-@pytest.mark.slow
 def test_downloads_are_polite(run):
     folder, _, server, names, _, _ = run
     assert 2 <= server.most_at_once <= 3
@@ -120,7 +119,6 @@ def test_downloads_are_polite(run):
     assert not list((folder / "work").rglob("*.part*"))
 
 
-@pytest.mark.slow
 def test_z_mended_files_are_fetched_when_asked_for(run):
     folder, _, server, _, due, config = run
     shutil.copytree(folder / "whole", folder / "bucket", dirs_exist_ok=True)
@@ -140,7 +138,6 @@ def test_z_mended_files_are_fetched_when_asked_for(run):
     assert sorted(listed.scan_id) == sorted(set(due) - set(mended))
 
 
-@pytest.mark.slow
 def test_zz_one_fold_of_bolt_and_all_of_the_svm_in_one_report(run):
     """After the mended files, so that the scans are the fixture's last."""
     folder, _, _, _, _, config = run
@@ -190,7 +187,6 @@ def write_image(path, data):
     nib.save(image, path)
 
 
-@pytest.mark.slow
 def test_images_reach_cache_and_folds(images):
     folder, done, names = images
     assert done.returncode == 0, done.stdout

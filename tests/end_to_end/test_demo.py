@@ -18,6 +18,8 @@ from tests.provenances import check_provenance
 from tests.snake import snakemake
 from tests.test_docs import blocks
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
@@ -37,7 +39,6 @@ def demo(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_every_measure_is_within_its_range(demo):
     table = read_table(demo / "results/phantom/tables/truth.tsv").set_index("measure")
     failed = table[table.passed.astype(str).str.lower() == "false"]
@@ -47,7 +48,6 @@ def test_every_measure_is_within_its_range(demo):
     assert table.value["registration error"] < table.value["registration error, affine part alone"]
 
 
-@pytest.mark.slow
 def test_no_scan_is_lost_and_the_report_shows_pictures(demo):
     assert len(pd.read_csv(demo / "results/phantom/exclusions.tsv", sep="\t")) == 0
     report = demo / "results/phantom/report"
@@ -62,42 +62,30 @@ def test_no_scan_is_lost_and_the_report_shows_pictures(demo):
             assert picture.name in everything
 
 
-@pytest.mark.slow
 def test_every_subject_has_a_page_with_light_pictures(demo):
     results = demo / "results/phantom"
-    subjects = [page.read_text() for page in results.glob("subjects/sub-*.html")]
-    assert len(subjects) == 24 and all('id="predictions"' in page and 'class="course"' in page for page in subjects)
+    subjects = {page.stem: page.read_text() for page in results.glob("subjects/sub-*.html")}
+    assert len(subjects) == 24
+    assert all('id="predictions"' in page and 'class="course"' in page for page in subjects.values())
     pictures = list(results.glob("derivatives/sub-*/figures/*"))
+    assert all(f"{path.parts[-3]}/figures/{path.name}" in subjects[path.parts[-3]] for path in pictures)
     assert len(pictures) == 24 * 6 and max(picture.stat().st_size for picture in pictures) < 250_000
     assert sum(file.stat().st_size for file in (demo / "results/phantom/report").rglob("*")) < 20e6
     table = read_table(demo / "results/phantom/quality/quality.tsv")
     assert (table.state == "ok").all()
 
 
-@pytest.mark.slow
 def test_every_result_says_what_made_it_and_what_it_cost(demo):
-    stages = check_provenance(demo)
-    assert {
-        "anatomical",
-        "functional",
-        "parcellate",
-        "cache",
-        "folds",
-        "train_fold",
-        "sanity",
-        "truth",
-        "report",
-    } < stages
+    stages = {"anatomical", "functional", "parcellate", "cache", "folds", "train_fold", "sanity", "truth", "report"}
+    assert stages < check_provenance(demo)
     assert "Computing resources" in (demo / "results/phantom/report/methods.html").read_text()
 
 
-@pytest.mark.slow
 def test_a_second_run_has_nothing_to_do(demo):
     again = snakemake(demo, config=ROOT / "config/config.yaml")
     assert "Nothing to be done" in again.stdout
 
 
-@pytest.mark.slow
 def test_the_reference_describes_every_table(demo):
     described = listed_tables()
     for sidecar in demo.glob("results/**/*.json"):
@@ -110,7 +98,6 @@ def test_the_reference_describes_every_table(demo):
         assert any(unknown <= known for known in columns), (path, unknown)
 
 
-@pytest.mark.slow
 def test_the_page_for_raw_data_starts(demo):
     """The dry run of docs/start_raw.md; the demo has made its practice data."""
     simulate, look, *_ = (block for block in blocks("start_raw.md", "bash") if not block.startswith("make"))

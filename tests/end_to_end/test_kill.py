@@ -11,6 +11,8 @@ from tests.disks import filled_once_there, small_disk
 from tests.kills import Killer, differences, half_written
 from tests.snake import QUICK_EXPLANATION, results, series_dataset, snakemake, write_yaml
 
+pytestmark = pytest.mark.slow
+
 SLOWER = {
     "model": "bolt",
     "hyper": {"hidden": 32, "n_blocks": 2, "n_heads": 2, "head_dim": 16, "window": 10},
@@ -36,7 +38,6 @@ def straight(tmp_path_factory):
     return folder, 1.5 * (time.monotonic() - start)
 
 
-@pytest.mark.slow
 def test_killed_at_random_moments_and_resumed(straight, tmp_path):
     undisturbed, seconds = straight
     seed = int(os.environ.get("BOLT_SEED", time.time_ns() % 100_000))
@@ -52,7 +53,6 @@ def test_killed_at_random_moments_and_resumed(straight, tmp_path):
         assert not half_written(killed), seed
 
 
-@pytest.mark.slow
 def test_a_disk_that_fills_up_and_is_freed(straight, tmp_path):
     """In training and in explanation; nothing is recorded as failed, and the end is the same."""
     undisturbed, _ = straight

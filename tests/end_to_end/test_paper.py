@@ -14,6 +14,8 @@ from tests.paper_list import belongs, listed, with_formats
 from tests.provenances import check_provenance
 from tests.snake import QUICK_EXPLANATION, snakemake, write_yaml
 
+pytestmark = pytest.mark.slow
+
 N = 12
 PAPER = ("comparison", "ablation", "window_size")
 EXTRAS = ("baselines", "windows_only", "learning_curve", "tuned", "tuned_learning_curve")
@@ -68,7 +70,6 @@ def experiments(folder):
     return [files.get(name, name) for name in Config(dataset="small").experiments]
 
 
-@pytest.mark.slow
 def test_every_fold_of_every_row_is_trained(made, monkeypatch):
     monkeypatch.chdir(made)
     run = Run(read_yaml(made / "config.yaml"))
@@ -83,7 +84,6 @@ def test_every_fold_of_every_row_is_trained(made, monkeypatch):
     assert len(folders) == len(states)  # nothing was trained twice, or beside; members of ensembles lie deeper
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_row_has_its_numbers_or_says_why_not(made, name):
     table = read_table(made / f"results/paper/{name}.tsv", text=("row", "note", "metric"))
@@ -98,7 +98,6 @@ def test_every_row_has_its_numbers_or_says_why_not(made, name):
         assert (made / f"results/paper/{name}{ending}").stat().st_size > 500
 
 
-@pytest.mark.slow
 def test_figures_of_explanations_are_drawn(made):
     (brain,) = (made / "results/paper").glob("brain_maps_small_dosenbach160_bolt-*.png")
     assert brain.stat().st_size > 10_000 and brain.with_suffix(".pdf").is_file()
@@ -107,7 +106,6 @@ def test_figures_of_explanations_are_drawn(made):
     assert set(table["class"]) == {"control", "patient"} and set(table["dataset"]) == {"small"}
 
 
-@pytest.mark.slow
 def test_every_file_of_the_list_is_there_and_no_other(made):
     """`docs/paper.md` lists what each command makes; these series have no tasks, so that there is no task timing."""
     paper, listed_files = made / "results/paper", listed("small")
@@ -130,7 +128,6 @@ def test_every_file_of_the_list_is_there_and_no_other(made):
     assert strangers == set()
 
 
-@pytest.mark.slow
 def test_costs_and_spectra_are_measured(made):
     table = read_table(made / "results/paper/complexity.tsv", text=("note",))
     assert len(table) == 2 * len(load_experiment("complexity").rows)
@@ -140,14 +137,12 @@ def test_costs_and_spectra_are_measured(made):
     assert 0.01 < whole.loc[whole["density"].idxmax(), "frequency"] < 0.1  # as the phantom's series are drawn
 
 
-@pytest.mark.slow
 def test_every_result_says_what_made_it_and_what_it_cost(made):
     assert check_provenance(made) >= {"train_folds", "measure_complexity", "take_spectra", "experiment"}
     read = read_json(made / "results/paper/comparison_provenance.json")["inputs"]
     assert any("predictions.tsv" in name or " files)" in name for name in read)
 
 
-@pytest.mark.slow
 def test_it_is_all_done(made):
     again = snakemake(made, "-n", "paper", config=made / "config.yaml")
     assert "Nothing to be done" in again.stdout, again.stdout[-2000:]

@@ -8,6 +8,8 @@ import pytest
 
 from tests.snake import QUICK_EXPLANATION, series_dataset, snakemake, write_yaml
 
+pytestmark = pytest.mark.slow
+
 SECRET = "kanarienvogel"
 TAG = "<script>alert(1)</script>"
 HOSTILE = [
@@ -53,7 +55,6 @@ def run(tmp_path_factory):
     return folder, snakemake(folder, config=config, env=env)
 
 
-@pytest.mark.slow
 def test_nothing_reached_a_shell_or_left_the_folder(run):
     folder, done = run
     assert done.returncode == 0, done.stdout
@@ -65,7 +66,6 @@ def test_nothing_reached_a_shell_or_left_the_folder(run):
     assert "cannot be used in file names and commands" in excluded
 
 
-@pytest.mark.slow
 def test_pages_show_tags_as_text(run):
     folder, _ = run
     pages = sorted((folder / "results").rglob("*.html"))
@@ -74,7 +74,6 @@ def test_pages_show_tags_as_text(run):
     assert TAG not in shown and html.escape(TAG) in shown
 
 
-@pytest.mark.slow
 def test_no_file_keeps_a_secret(run):
     folder, done = run
     told = [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]

@@ -26,7 +26,7 @@ from tests.shared import SHARED
 
 DATA = SHARED / "data"
 OWN = ("benchmarks/", "provenance.json", "ledger.tsv", "ro-crate-metadata.json", "report/methods.html", ".zip")
-"""What tells of a run itself: dates, seconds, versions."""
+"""What tells of a run itself: dates, seconds, versions; the page of methods has a table of costs."""
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"), "1")
 API = """
 import numpy as np, bolt

@@ -20,6 +20,7 @@ from bolt.series.native_space import Transforms, parcellate_native
 from bolt.series.parcellate import Parcellated, parcellate, write_parcellated
 from tests.preprocess.conftest import SCAN, SPACE, VOLUMES, run_functional
 
+pytestmark = pytest.mark.slow
 UNSTEADY = 2
 
 
@@ -53,9 +54,8 @@ KEYS = {"denoise": load_denoise("none"), "tr": 2.0, "threshold": 0.5, "space": S
 @pytest.fixture(scope="module")
 def native_series(head, anat, native, atlas) -> Parcellated:
     made = {port: native / name for port, name in functional_names(SCAN, SPACE, "native").items()}
-    names = anatomical_names("sub-01_", SPACE)
-    rest = (made[port] for port in ("bold_to_t1w", "motion", "mask", "confounds"))
-    known = Transforms(anat / names["forward"], anat / names["inverse"], *rest)
+    made |= {port: anat / name for port, name in anatomical_names("sub-01_", SPACE).items() if port != "mask"}
+    known = Transforms(**{port: made[port] for port in Transforms.__dataclass_fields__})
     scan = native.parent.parent / head.bold.name
     return parcellate_native(scan, [atlas], known, slice_timing=True, **KEYS)["octants"]
 
@@ -66,7 +66,6 @@ def template_series(func, atlas) -> Parcellated:
     return parcellate(made["bold"], [atlas], mask=made["mask"], confounds=made["confounds"], **KEYS)["octants"]
 
 
-@pytest.mark.slow
 def test_no_4d_image_is_written(head, native):
     named = functional_names(SCAN, SPACE, "native").values()
     assert sorted(named) == sorted(p.name for p in native.glob("*") if p.suffix in (".gz", ".tsv", ".txt"))
@@ -76,7 +75,6 @@ def test_no_4d_image_is_written(head, native):
     assert len(list((native.parent / "figures").glob(f"{SCAN}*"))) >= 3
 
 
-@pytest.mark.slow
 def test_native_series_follow_the_truth_as_well(head, native_series, template_series):
     assert native_series.series.shape == (VOLUMES - UNSTEADY, 9)
     assert native_series.metadata["Space"] == "native"
@@ -90,7 +88,6 @@ def test_native_series_follow_the_truth_as_well(head, native_series, template_se
     np.testing.assert_allclose(*shares, atol=0.15)
 
 
-@pytest.mark.slow
 def test_volumes_before_the_steady_state_are_found_and_kept_out(native, native_series, template_series):
     table = read_table(native / f"{SCAN}_desc-confounds_timeseries.tsv")
     assert table.filter(like="non_steady").shape[1] == UNSTEADY
@@ -101,7 +98,6 @@ def test_volumes_before_the_steady_state_are_found_and_kept_out(native, native_s
     assert "KeptVolumes" not in template_series.metadata
 
 
-@pytest.mark.slow
 def test_report_compares_both_output_spaces(native_series, template_series, tmp_path):
     config = Config(dataset="phantom", denoise="none", preprocess={"space": SPACE}, paths={"results": tmp_path})
     layout = Layout(config)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import nibabel as nib
@@ -12,7 +12,7 @@ import pytest
 from scipy.ndimage import map_coordinates
 
 from bolt.io.errors import DataError
-from bolt.io.files import read_table
+from bolt.io.files import read_json, read_table
 from bolt.jobs.progress import at_step, step
 from bolt.preprocess import anatomical, images
 from bolt.preprocess.anatomical import anatomical_names, preprocess_anatomical
@@ -23,94 +23,79 @@ from bolt.preprocess.registration import dice
 from tests.preprocess.conftest import MOVED, SCAN, SETTINGS, SPACE, VOLUMES, run_functional
 
 
-def test_anatomical_outputs_are_named_as_agreed(anat):
-    for name in anatomical_names("sub-01_", SPACE).values():
-        assert (anat / name).stat().st_size > 0, name
-    pictures = {path.name for path in (anat.parent / "figures").glob("sub-01_*T1w.*")}
-    assert pictures == {"sub-01_desc-tissues_T1w.webp", f"sub-01_space-{SPACE}_desc-normalisation_T1w.svg"}
-    assert json.loads((anat / "sub-01_desc-quality.json").read_text())["template_mask_dice"] > 0.9
+@pytest.fixture
+def made(anat, func) -> dict[str, Path]:
+    """What was made of the head, by the workflows' ports."""
+    t1w = {f"t1w_{port}": anat / name for port, name in anatomical_names("sub-01_", SPACE).items()}
+    return t1w | {port: func / name for port, name in functional_names(SCAN, SPACE).items()}
 
 
-def test_normalisation_undoes_most_of_the_deformation(head, anat):
+def test_outputs_are_named_as_agreed(head, anat, func, made):
+    assert all(path.stat().st_size > 0 for path in made.values())
+    assert {path.name for folder in (anat, func) for path in (folder.parent / "figures").iterdir()} == {
+        "sub-01_desc-tissues_T1w.webp",
+        f"sub-01_space-{SPACE}_desc-normalisation_T1w.svg",
+        f"{SCAN}_desc-carpetplot_bold.webp",
+        f"{SCAN}_desc-coregistration_boldref.svg",
+        f"{SCAN}_space-{SPACE}_desc-normalisation_boldref.webp",
+        f"{SCAN}_space-{SPACE}_desc-tsnr_boldmap.webp",
+    }
+    assert read_json(anat / "sub-01_desc-quality.json")["template_mask_dice"] > 0.9
+    bold, template = (nib.load(path) for path in (made["bold"], head.template / "T1w.nii.gz"))
+    assert bold.shape == (*template.shape, VOLUMES) and bold.header.get_zooms()[3] == pytest.approx(2.0)
+    np.testing.assert_allclose(bold.affine, template.affine, atol=1e-4)
+
+
+def test_normalisation_undoes_most_of_the_deformation(head, made):
     """The median error of grey-matter points is much smaller than the deformation."""
     grey = images.read(head.template / "gm.nii.gz")
-    where = np.argwhere(grey.numpy() > 0.5)
-    points = images.apply(images.affine_of(grey), where)
-    forward = anat / anatomical_names("sub-01_", SPACE)["forward"]
-    moved = images.places_of_grid(grey.shape, images.affine_of(grey), [forward])[tuple(where.T)]
+    where, affine = np.argwhere(grey.numpy() > 0.5), images.affine_of(grey)
+    moved = images.places_of_grid(grey.shape, affine, [made["t1w_forward"]])[tuple(where.T)]
     # the head's value at q is the template's at q - shift(q), so q corresponds to p if q - shift(q) = p
-    voxels = images.apply(np.linalg.inv(images.affine_of(grey)), moved)
+    voxels = images.apply(np.linalg.inv(affine), moved)
     shift = np.stack([_at(head.warp_mm[..., k], voxels) for k in range(3)], axis=-1)
-    error = np.linalg.norm(moved - shift - points, axis=1)
-    before = np.linalg.norm(head.warp_mm[tuple(where.T)], axis=1)
-    assert np.median(before) > 4
-    assert np.median(error) < 0.4 * np.median(before)
+    error = np.linalg.norm(moved - shift - images.apply(affine, where), axis=1)
+    before = np.median(np.linalg.norm(head.warp_mm[tuple(where.T)], axis=1))
+    assert before > 4 and np.median(error) < 0.4 * before
 
 
-def test_brain_mask_leaves_the_skull_out(head, anat):
-    mask = images.read(anat / "sub-01_desc-brain_mask.nii.gz").numpy() > 0
+def test_brain_mask_leaves_the_skull_out(head, made):
+    mask = images.read(made["t1w_mask"]).numpy() > 0
     # the template's mask, deformed as the head was
     brain = images.read(head.template / "brain_mask.nii.gz").numpy()
     voxels = np.argwhere(np.ones(brain.shape)) - head.warp_mm.reshape(-1, 3) / 4.0
     assert dice(mask, _at(brain, voxels).reshape(brain.shape) > 0.5) > 0.93
 
 
-def test_functional_outputs_are_named_as_agreed(head, func):
-    for name in functional_names(SCAN, SPACE).values():
-        assert (func / name).stat().st_size > 0, name
-    assert (func / f"{SCAN}_desc-confounds_timeseries.json").is_file()
-    assert {path.name for path in (func.parent / "figures").glob(f"{SCAN}_*.*")} == {
-        f"{SCAN}_desc-carpetplot_bold.webp",
-        f"{SCAN}_desc-coregistration_boldref.svg",
-        f"{SCAN}_space-{SPACE}_desc-normalisation_boldref.webp",
-        f"{SCAN}_space-{SPACE}_desc-tsnr_boldmap.webp",
-    }
-    bold = nib.load(func / functional_names(SCAN, SPACE)["bold"])
-    template = nib.load(head.template / "T1w.nii.gz")
-    assert bold.shape == (*template.shape, VOLUMES)
-    np.testing.assert_allclose(bold.affine, template.affine, atol=1e-4)
-    assert bold.header.get_zooms()[3] == pytest.approx(2.0)
+POINTS = 60.0 * np.vstack([np.eye(3), -np.eye(3)])
 
 
-def test_head_motion_is_recovered(head, func):
-    estimated = read_motion(func / functional_names(SCAN, SPACE)["motion"])
-    points = np.array([[60, 0, 0], [-60, 0, 0], [0, 70, 0], [0, -70, 0], [0, 0, 60], [0, 0, -40]], dtype=float)
-    # both relative to the first volume, because the position of the reference is not known beforehand
-    start = np.linalg.inv(estimated[0])
-    error = [
-        np.linalg.norm(images.apply(f @ start, points) - images.apply(m, points), axis=1).mean()
-        for f, m in zip(estimated, head.motion, strict=True)
-    ]
-    assert np.median(error) < 0.1
-    assert max(error) < 0.2
+def distance(one, other):
+    return np.linalg.norm(images.apply(one, POINTS) - images.apply(other, POINTS), axis=1).mean()
 
 
-def test_coregistration_finds_the_pose(head, func):
-    matrix = images.read_matrix(func / functional_names(SCAN, SPACE)["bold_to_t1w"])
-    first = read_motion(func / functional_names(SCAN, SPACE)["motion"])[0]
-    points = np.array([[50, 0, 0], [-50, 0, 0], [0, 60, 0], [0, -60, 0], [0, 0, 50]], dtype=float)
-    error = np.linalg.norm(images.apply(first @ matrix, points) - images.apply(head.pose, points), axis=1)
-    assert error.mean() < 1.0
-    assert np.linalg.norm(images.apply(head.pose, points) - points, axis=1).mean() > 8
+def test_head_motion_and_the_pose_are_recovered(head, made):
+    motion = read_motion(made["motion"])
+    # relative to the first volume, because the position of the reference is not known beforehand
+    relative = motion @ np.linalg.inv(motion[0])
+    error = [distance(*pair) for pair in zip(relative, head.motion, strict=True)]
+    assert np.median(error) < 0.1 and max(error) < 0.2
+    assert distance(motion[0] @ images.read_matrix(made["bold_to_t1w"]), head.pose) < 1.0
+    assert distance(np.eye(4), head.pose) > 8
 
 
-def test_grey_matter_signal_survives(head, func):
-    bold = nib.load(func / functional_names(SCAN, SPACE)["bold"]).get_fdata()
+def test_grey_matter_signal_survives(head, made):
+    bold, mask = (nib.load(made[port]).get_fdata() for port in ("bold", "mask"))
     grey = nib.load(head.template / "gm.nii.gz").get_fdata() > 0.7
-    mask = nib.load(func / functional_names(SCAN, SPACE)["mask"]).get_fdata() > 0
-    series = bold[grey & mask].mean(axis=0)
-    assert np.corrcoef(series, head.signal)[0, 1] > 0.95
-    assert (bold[mask].min(axis=1) > 0).mean() > 0.98  # acquired in every volume
+    assert np.corrcoef(bold[grey & (mask > 0)].mean(axis=0), head.signal)[0, 1] > 0.95
+    assert (bold[mask > 0].min(axis=1) > 0).mean() > 0.98  # acquired in every volume
 
 
-def test_confounds_are_complete(func):
-    table = read_table(func / functional_names(SCAN, SPACE)["confounds"])
-    assert len(table) == VOLUMES
+def test_confounds_are_complete(made):
+    table = read_table(made["confounds"])
+    assert len(table) == VOLUMES and table.iloc[1:].notna().all().all()
     assert np.isnan(table["framewise_displacement"][0]) and np.isnan(table["dvars"][0])
-    assert table.iloc[1:].notna().all().all()
     assert table["framewise_displacement"].idxmax() == MOVED  # the sudden movement
-    text = (func / functional_names(SCAN, SPACE)["confounds"]).read_text().splitlines()[1]
-    assert "n/a" in text
 
 
 @pytest.mark.parametrize("half", ["anatomical", "functional"])

@@ -35,10 +35,8 @@ EXPLAINED = 0.5
 """Share of the variance that the components kept explain."""
 PERIOD = 128.0
 """Seconds; slower fluctuations are drift."""
-MASKS = {"a": "combined", "c": "CSF", "w": "WM"}
-"""fMRIPrep's name of a mask, by the first letter of its components' names."""
-SIGNAL_OF = {"a": "csf_wm", "c": "csf", "w": "white_matter"}
-"""Mean signal of the same mask."""
+MASKS = {"a": ("combined", "csf_wm"), "c": ("CSF", "csf"), "w": ("WM", "white_matter")}
+"""fMRIPrep's name of a mask, and of its mean signal, by the first letter of its components' names."""
 
 
 def voxel_share(probability: np.ndarray, sizes: np.ndarray, voxel: float) -> np.ndarray:
@@ -121,9 +119,9 @@ class TissueSignals:
             For the JSON sidecar, as fMRIPrep writes it.
         """
         products = {  # each voxel kept stands for `step` voxels, so that tissues are weighted by their true size
-            letter: self._steps[name] * _products(np.stack(volumes[unsteady:], axis=1), tr)
-            for letter, name in (("c", "csf"), ("w", "white_matter"))
-            if (volumes := self._series.get(name))
+            letter: self._steps[name] * _products(np.stack(self._series[name][unsteady:], axis=1), tr)
+            for letter, (_, name) in MASKS.items()
+            if name in self._series
         }
         if len(products) == 2:
             products = {"a": products["c"] + products["w"], **products}
@@ -131,14 +129,15 @@ class TissueSignals:
         metadata: dict[str, Any] = {}
         for letter, product in products.items():
             vectors, values, explained = _decompose(product)
+            mask, signal = MASKS[letter]
             for i, vector in enumerate(vectors.T):
                 name = f"{letter}_comp_cor_{i:02d}"
                 columns[name] = np.concatenate([np.zeros(unsteady), vector])
                 metadata[name] = {
-                    "Description": f"Noise component {i + 1} of {MASKS[letter]} voxels",
+                    "Description": f"Noise component {i + 1} of {mask} voxels",
                     "Method": "aCompCor",
-                    "Mask": MASKS[letter],
-                    "MaskVoxels": self.sizes[SIGNAL_OF[letter]],
+                    "Mask": mask,
+                    "MaskVoxels": self.sizes[signal],
                     "SingularValue": float(values[i]),
                     "VarianceExplained": float(explained[i]),
                     "CumulativeVarianceExplained": float(explained[: i + 1].sum()),

@@ -43,17 +43,15 @@ def count_unsteady(bold: str | Path, n_volumes: int, tr: float) -> int:
     """
     means = [float(volume.mean(dtype=np.float64)) for volume in islice(iter_volumes(bold), N_COMPARED)]
     n_unsteady, most = unsteady(np.asarray(means)), most_unsteady(n_volumes, tr)
-    if not n_unsteady:
-        return 0
+    problem = f"the first {n_unsteady} volume(s) are not in the steady state and are dropped"
     if n_unsteady > most:
         problem = (
             f"the mean signal of the first {n_unsteady} volumes is an outlier, for longer than it takes to reach the "
             f"steady state: the first {most} are dropped; inspect the scan, or set the number to drop in 'preprocess: "
             "steady_state'"
         )
-    else:
-        problem = f"the first {n_unsteady} volume(s) are not in the steady state and are dropped"
-    warnings.warn(f"{bold}: {problem}", BoltWarning, stacklevel=2)
+    if n_unsteady:
+        warnings.warn(f"{bold}: {problem}", BoltWarning, stacklevel=2)
     return min(n_unsteady, most)
 
 
@@ -116,14 +114,14 @@ def read_slice_times(bold: str | Path, shape: tuple[int, int, int], tr: float) -
         times, axis = np.asarray(slice_timing, dtype=float), "ijk".index(direction.removesuffix("-"))
     except (TypeError, ValueError):
         raise DataError("SliceTiming or SliceEncodingDirection cannot be read", where=bold, hint=hint) from None
+    what = ""
     if times.shape != (shape[axis],):
-        raise DataError(
-            f"SliceTiming has {times.size} times for {shape[axis]} slices along {direction[0]}", where=bold, hint=hint
-        )
-    if not (np.isfinite(times).all() and times.min() >= 0):
-        raise DataError("SliceTiming has negative or missing times", where=bold, hint=hint)
-    if times.max() > tr:
+        what = f"SliceTiming has {times.size} times for {shape[axis]} slices along {direction[0]}"
+    elif not (np.isfinite(times).all() and times.min() >= 0):
+        what = "SliceTiming has negative or missing times"
+    elif times.max() > tr:
         what = f"SliceTiming reaches {times.max():g}, beyond the repetition time of {tr:g} s (is it in milliseconds?)"
+    if what:
         raise DataError(what, where=bold, hint=hint)
     if np.ptp(times) == 0:
         return None
@@ -154,12 +152,9 @@ def slice_timed(
     (X, Y, Z) float32 array
     """
     source = iter(volumes)
-    if slices is None:
-        yield from source
-        return
-    yield from islice(source, unsteady)
+    yield from islice(source, None if slices is None else unsteady)
     first = next(source, None)
-    if first is None:
+    if slices is None or first is None:
         return
     # what each volume of the window contributes to each slice
     delay = (slices.middle - slices.times) / tr

@@ -76,8 +76,7 @@ def draw_anatomical(
     edges, size = [(mask, BRAIN), *tissue_edges(paths)], f"{numbers['brain_ml']:.0f} ml"
     title = f"Brain (orange, {size}), grey matter (yellow) and white matter (blue) on the T1w"
     write_bytes(View(mask).draw(images.read(paths["t1w"]), edges, title), figures / f"{prefix}desc-tissues_T1w.webp")
-    head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
-    view, edges = View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
+    head, view, edges = template_view(template)
     contours = f"with contours of the template's brain (orange) and white matter (blue), {space}"
     fit = f"correlation {numbers['template_correlation']:.2f}"
     write_flicker(
@@ -114,14 +113,13 @@ def draw_functional(
         view.draw(images.to_ants(data, to_t1w @ affine), edges, f"BOLD {contours} · {fit}", quality=FLICKER_QUALITY),
         figures / f"{scan_id}_desc-coregistration_boldref.svg",
     )
-    head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
-    view, edges = View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
+    _, view, edges = template_view(template)
     covered = f"{100 * numbers['template_brain_covered']:.0f} % of the brain acquired"
     title = f"Mean BOLD with contours of the template's brain (orange) and white matter (blue), {space} · {covered}"
     mean = view.draw(images.read(paths["reference"]), edges, title)
     write_bytes(mean, figures / f"{scan_id}_space-{space}_desc-normalisation_boldref.webp")
     title = f"Temporal signal-to-noise ratio, median {numbers['median_tsnr']:.0f}; white: the template's brain"
-    tsnr = view.draw(images.read(paths["tsnr"]), [(brain, "white")], title, colours="inferno")
+    tsnr = view.draw(images.read(paths["tsnr"]), [(edges[0][0], "white")], title, colours="inferno")
     write_bytes(tsnr, figures / f"{scan_id}_space-{space}_desc-tsnr_boldmap.webp")
     draw_carpet(paths, figures / f"{scan_id}_desc-carpetplot_bold.webp", numbers)
 
@@ -198,6 +196,12 @@ class View:
             sampled = ndimage.map_coordinates(data, np.moveaxis(images.apply(to_voxels, points), -1, 0), order=1)
             strips.append(np.hstack([image_slice.T[::-1] for image_slice in np.moveaxis(sampled, k, 0)]))
         return strips
+
+
+def template_view(template: Path) -> tuple[Image, View, Contours]:
+    """Return a template's head, the slices through its brain, and the contours of its brain and white matter."""
+    head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
+    return head, View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
 
 
 def tissue_edges(paths: Mapping[str, Path]) -> list[tuple[Image, str]]:

@@ -66,9 +66,10 @@ def written(brain: np.ndarray, rows: np.ndarray, folder: Path, unsteady: int = 0
     return path
 
 
-def quiet(n_volumes: int = 60) -> np.ndarray:
+@pytest.fixture
+def quiet() -> np.ndarray:
     """Return the (T, 6) motion of a head that hardly moves."""
-    return np.random.default_rng(2).normal(0, [0.02] * 3 + [0.0003] * 3, (n_volumes, 6))
+    return np.random.default_rng(2).normal(0, [0.02] * 3 + [0.0003] * 3, (60, 6))
 
 
 def test_dvars_agree_with_nipype(brain, tmp_path, monkeypatch):
@@ -92,16 +93,10 @@ def test_a_sample_of_voxels_stands_for_the_brain(brain, monkeypatch):
 
 
 def test_global_signal_and_tsnr(brain):
-    statistics = fed(brain)
-    assert statistics.unsteady == 0
+    statistics, constant = fed(brain), fed(np.full((10, 5), 7, dtype=np.float32))
     np.testing.assert_allclose(statistics.global_signal, brain.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(statistics.tsnr, brain.mean(axis=1) / brain.std(axis=1, ddof=1), rtol=1e-3)
-
-
-def test_a_constant_brain_has_no_standardised_dvars():
-    statistics = fed(np.full((10, 5), 7, dtype=np.float32))
-    assert np.isnan(statistics.dvars()[1]).all()
-    assert (statistics.tsnr == 0).all()
+    assert np.isnan(constant.dvars()[1]).all() and (constant.tsnr == 0).all()
 
 
 def test_tables_are_written_and_read_back(brain, tmp_path):
@@ -141,11 +136,11 @@ def test_jenkinsons_displacement_is_the_mean_over_a_sphere():
     np.testing.assert_allclose(rmsd[1], np.sqrt((moved**2).sum(axis=1).mean()), rtol=5e-3)
 
 
-def test_volumes_before_the_steady_state_have_no_say(brain, tmp_path):
+def test_volumes_before_the_steady_state_have_no_say(brain, quiet, tmp_path):
     bright = brain.copy()
     bright[:, :2] *= [1.5, 1.2]
     np.testing.assert_allclose(fed(bright, 2).tsnr, fed(brain[:, 2:]).tsnr, rtol=1e-4)
-    path = written(bright, quiet(), tmp_path, unsteady=2)
+    path = written(bright, quiet, tmp_path, unsteady=2)
     table, names = read_table(path), [f"non_steady_state_outlier0{i}" for i in (0, 1)]
     assert [c for c in table if c.startswith("non_steady")] == names
     assert "non-steady-state" in read_json(path.with_suffix(".json"))[names[1]]["Description"]
@@ -156,11 +151,10 @@ def test_volumes_before_the_steady_state_have_no_say(brain, tmp_path):
     assert not [c for c in table if c.startswith("motion_outlier")]
 
 
-def test_motion_outliers_are_volumes_above_the_thresholds(brain, tmp_path):
-    rows, spiked = quiet(), brain.copy()
-    rows[20:, 0] += 0.7
-    spiked[:, 40] += 60
-    path = written(spiked, rows, tmp_path)
+def test_motion_outliers_are_volumes_above_the_thresholds(brain, quiet, tmp_path):
+    quiet[20:, 0] += 0.7
+    brain[:, 40] += 60
+    path = written(brain, quiet, tmp_path)
     table, about = read_table(path), read_json(path.with_suffix(".json"))
     assert "above 0.5 mm" in about["motion_outlier00"]["Description"] and set(about) == set(table)
     flags = table.filter(like="motion_outlier").to_numpy()
@@ -168,11 +162,10 @@ def test_motion_outliers_are_volumes_above_the_thresholds(brain, tmp_path):
     assert (flags.sum(axis=0) == 1).all()
 
 
-def test_nilearn_reads_our_files(brain, tmp_path):
-    bright, rows = brain.copy(), quiet()
-    bright[:, 0] *= 1.4
-    rows[30:, 1] += 0.9
-    written(bright, rows, tmp_path, unsteady=1)
+def test_nilearn_reads_our_files(brain, quiet, tmp_path):
+    brain[:, 0] *= 1.4
+    quiet[30:, 1] += 0.9
+    written(brain, quiet, tmp_path, unsteady=1)
     image = tmp_path / "sub-01_task-rest_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz"
     wanted = {"simple": {"csf", "white_matter"}, "scrubbing": {"csf_derivative1"}, "compcor": {"a_comp_cor_00"}}
     for strategy, columns in wanted.items():
@@ -181,8 +174,8 @@ def test_nilearn_reads_our_files(brain, tmp_path):
         assert 0 not in kept and (30 in kept) == (strategy != "scrubbing")
 
 
-def test_every_shipped_strategy_finds_its_columns(brain, tmp_path):
-    table = read_table(written(brain, quiet(), tmp_path))
+def test_every_shipped_strategy_finds_its_columns(brain, quiet, tmp_path):
+    table = read_table(written(brain, quiet, tmp_path))
     for denoise in map(load_denoise, known("denoising")):
         if denoise.strategy is None:
             chosen = choose_confounds(table, denoise, 60, "scan.nii.gz")
@@ -225,9 +218,7 @@ def test_components_are_nipypes():
     np.testing.assert_allclose(np.abs(ours.T @ basis / np.linalg.norm(basis, axis=0)).max(axis=1), 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("tr", "period", "kept"), [(0.8, 80, True), (0.8, 300, False), (3.0, 80, True), (3.0, 150, False)]
-)
+@pytest.mark.parametrize(("tr", "period", "kept"), [(0.8, 80, True), (0.8, 300, False), (3.0, 150, False)])
 def test_only_what_is_slower_than_the_period_in_seconds_is_drift(tr, period, kept):
     """128 s, whatever the repetition time."""
     rng, seconds = np.random.default_rng(1), tr * np.arange(400)

@@ -11,7 +11,6 @@ import pytest
 from nipype.algorithms.confounds import is_outlier
 
 from bolt.config import load_registration
-from bolt.io.bids import metadata_of
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import write_json
 from bolt.preprocess.functional import timing, workflow
@@ -67,12 +66,9 @@ def test_a_window_of_volumes_is_held_and_no_more():
     assert asked == timing.TAPS + 1
     assert len(list(stream)) == 49
     assert len(list(timing.slice_timed(volumes(), None, TR))) == 50
-
-
-@pytest.mark.parametrize("n_volumes", [1, 2, 5])
-def test_short_scans_keep_their_length(n_volumes):
-    scan = np.moveaxis(sine(TIMES, 0.03, n_volumes), -1, 0)
-    assert len(list(timing.slice_timed(scan, timing.SliceTimes(TIMES, 2), TR))) == n_volumes
+    for n_volumes in (1, 2, 5):
+        scan = np.ones((n_volumes, 2, 2, SLICES), np.float32)
+        assert len(list(timing.slice_timed(scan, timing.SliceTimes(TIMES, 2), TR))) == n_volumes
 
 
 def write_bold(folder: Path, **about) -> Path:
@@ -86,18 +82,15 @@ def write_bold(folder: Path, **about) -> Path:
 
 def test_slice_times_are_inherited_and_turned(tmp_path):
     path = write_bold(tmp_path, SliceTiming=list(TIMES), SliceEncodingDirection="k-")
+    own = path.parent / "sub-01_task-rest_bold.json"
     slice_times = timing.read_slice_times(path, (4, 4, SLICES), TR)
     np.testing.assert_allclose(slice_times.times, TIMES[::-1])
     assert (slice_times.axis, slice_times.middle) == (2, pytest.approx(0.9))
-    write_json({"SliceEncodingDirection": "k"}, path.parent / "sub-01_task-rest_bold.json")
-    write_json({"SliceTiming": [9.0]}, path.parent / "sub-01_task-other_bold.json")
-    assert metadata_of(path)["SliceEncodingDirection"] == "k"
+    write_json({"SliceEncodingDirection": "k"}, own)
     np.testing.assert_allclose(timing.read_slice_times(path, (4, 4, SLICES), TR).times, TIMES)
-    write_json({"SliceTiming": [0.0] * SLICES}, path.parent / "sub-01_task-rest_bold.json")
-    assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None  # simultaneous slices
-    write_json({}, tmp_path / "task-rest_bold.json")
-    write_json({}, path.parent / "sub-01_task-rest_bold.json")
-    assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None
+    for simultaneous_or_unknown in ([0.0] * SLICES, None):
+        write_json({"SliceTiming": simultaneous_or_unknown}, own)
+        assert timing.read_slice_times(path, (4, 4, SLICES), TR) is None
 
 
 @pytest.mark.parametrize(
@@ -133,7 +126,7 @@ def test_volumes_before_the_steady_state_are_counted_as_nipype_does(tmp_path, br
     assert n_unsteady == bright == is_outlier(means[:50])
 
 
-@pytest.mark.parametrize(("bright", "dropped"), [(7, 7), (8, 8), (9, 8), (20, 8)])
+@pytest.mark.parametrize(("bright", "dropped"), [(8, 8), (9, 8), (20, 8)])
 def test_no_more_volumes_are_left_out_than_saturation_explains(tmp_path, bright, dropped):
     means = 500 + np.random.default_rng(0).normal(0, 1, 120)
     means[:bright] *= 1.05
