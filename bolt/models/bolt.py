@@ -169,18 +169,12 @@ class BolT(SeriesModel):
         self.projection = nn.Linear(n_rois, hidden) if input_projection else nn.Identity()
         if cls_token != "none":
             self.cls = nn.Parameter(torch.randn(1, 1, hidden))
-        self.blocks = nn.ModuleList(
-            Block(
-                FusedWindowAttention(
-                    hidden, n_heads, head_dim, window, size, dropout, cls_token, windowed, dropout_before_fusion
-                ),
-                hidden,
-                round(hidden * mlp_ratio),
-                dropout,
-                mask_right,
+        self.blocks = nn.ModuleList()
+        for size in fringes:
+            attention = FusedWindowAttention(
+                hidden, n_heads, head_dim, window, size, dropout, cls_token, windowed, dropout_before_fusion
             )
-            for size in fringes
-        )
+            self.blocks.append(Block(attention, hidden, round(hidden * mlp_ratio), dropout, mask_right))
         self.norm = nn.LayerNorm(hidden)
         self.correlations, self.lengths_on_device = None, not correlations
         if correlations:

@@ -161,14 +161,8 @@ class _Residual(nn.Module):
 
     def __init__(self, hidden: int, inner: int, dropout: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.LayerNorm(hidden, eps=1e-6),
-            nn.Linear(hidden, inner),
-            nn.ReLU(),
-            Dropout(dropout),
-            nn.Linear(inner, hidden),
-            Dropout(dropout),
-        )
+        norm, first, last = nn.LayerNorm(hidden, eps=1e-6), nn.Linear(hidden, inner), nn.Linear(inner, hidden)
+        self.layers = nn.Sequential(norm, first, nn.ReLU(), Dropout(dropout), last, Dropout(dropout))
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the MLP's output to `x`, (..., hidden)."""

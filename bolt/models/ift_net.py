@@ -146,14 +146,9 @@ class _Block(nn.Module):
 
     def __init__(self, hidden: int, n_heads: int, inner: int, kernel: int, reduction: int, dropout: float) -> None:
         super().__init__()
-        self.steps = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(hidden), step, Dropout(dropout))
-            for step in (
-                _TimeAttention(hidden, n_heads, kernel, reduction),
-                _ChannelAttention(hidden, n_heads),
-                FeedForward(hidden, inner, dropout),
-            )
-        )
+        over_time = _TimeAttention(hidden, n_heads, kernel, reduction)
+        steps = over_time, _ChannelAttention(hidden, n_heads), FeedForward(hidden, inner, dropout)
+        self.steps = nn.ModuleList(nn.Sequential(nn.LayerNorm(hidden), step, Dropout(dropout)) for step in steps)
         self.convolutions = nn.Sequential(
             Convolution(hidden, kernel), nn.ReLU(), Convolution(hidden, kernel), nn.ReLU()
         )

@@ -57,16 +57,11 @@ class SwinT(SeriesModel):
             check_heads(hidden, n_heads)
             head_dim = hidden // n_heads
         self.projection, self.dropout = nn.Linear(n_rois, hidden), Dropout(dropout)
-        self.blocks = nn.ModuleList(
-            _Block(
-                WindowAttention(hidden, n_heads, head_dim, window, window // 2 if m % 2 else 0, dropout),
-                hidden,
-                round(hidden * mlp_ratio),
-                dropout,
-                drop_path * m / max(n_blocks - 1, 1),
-            )
-            for m in range(n_blocks)
-        )
+        self.blocks = nn.ModuleList()
+        for m in range(n_blocks):
+            attend = WindowAttention(hidden, n_heads, head_dim, window, window // 2 if m % 2 else 0, dropout)
+            depth = drop_path * m / max(n_blocks - 1, 1)
+            self.blocks.append(_Block(attend, hidden, round(hidden * mlp_ratio), dropout, depth))
         self.norm = nn.LayerNorm(hidden)
         self.classifier = nn.Linear(hidden, n_classes)
         for layer in self.modules():

@@ -99,13 +99,13 @@ def joint_attention(layer: nn.MultiheadAttention, query: Tensor, key: Tensor) ->
 
 
 def labelled(n: int, time: int, n_rois: int, n_classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Simulate z-scored series (n, time, rois): a pair of ROIs correlates, that of the class."""
+    """Simulate series (n, time, rois): the pair of ROIs of the class shares a signal, varies more and correlates."""
     random = torch.Generator().manual_seed(seed)
     x, shared = torch.randn(n, time, n_rois, generator=random), torch.randn(n, time, generator=random)
     labels = torch.arange(n) % n_classes
     for roi in (labels, labels + 1):
         x[torch.arange(n), :, roi] += 2 * shared
-    return (x - x.mean(1, keepdim=True)) / x.std(1, correction=0, keepdim=True), labels
+    return x, labels
 
 
 def loss_of(net: nn.Module, x: Tensor, labels: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ def test_its_output_for_a_scan_depends_on_that_scan_alone(name):
 
 @pytest.mark.parametrize("name", TORCH)
 def test_it_learns_what_it_should_be_able_to(name):
-    """Which ROIs move together, in z-scored scans, whose mean over time says nothing."""
+    """Which ROIs move together, and more than others; their means say nothing."""
     net = make(name, 8, 2)
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
     new, truth = labelled(60, 40, 8, 2, seed=1000)

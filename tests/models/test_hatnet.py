@@ -7,14 +7,6 @@ from bolt.models.hatnet import HATNet, HolisticAttention
 from tests.models.conformance import joint_attention, size
 
 
-def holistic(**settings: object) -> HolisticAttention:
-    torch.manual_seed(0)
-    part = HolisticAttention(6, 8, 2, 4, 0.4, 0.2, **{"global_words": False} | settings).eval()
-    for parameter in part.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return part
-
-
 @pytest.mark.parametrize(
     ("time", "bags", "stride"),
     [(31, 1, {}), (100, 3, {}), (1200, 37, {}), (100, 6, {"stride": 1}), (16, 1, {"stride": 1})],
@@ -41,7 +33,10 @@ def test_query_key_and_value_are_initialised_as_layers_of_their_own():
 
 @pytest.mark.parametrize("global_words", [False, True])
 def test_equals_its_equations(global_words):
-    part, words = holistic(global_words=global_words), torch.randn(1, 3, 4, 6)
+    torch.manual_seed(0)
+    part, words = HolisticAttention(6, 8, 2, 4, 0.4, 0.2, global_words).eval(), torch.randn(1, 3, 4, 6)
+    for parameter in part.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
 
     def weighted(items, scores):
         return (scores.softmax(-1)[..., None] * items).sum(-2)

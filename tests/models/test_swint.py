@@ -34,18 +34,13 @@ def by_hand(model: SwinT, x: torch.Tensor) -> torch.Tensor:
     return model.classifier(model.norm(tokens).mean(0))
 
 
-def tiny() -> SwinT:
+@pytest.mark.parametrize("time", [1, 4, 6, 7, 12, 17, 24])
+def test_equals_full_attention_under_a_mask(time):
     torch.manual_seed(0)
-    model = SwinT(5, 3, hidden=12, n_blocks=4, n_heads=3, window=6).eval()
+    model, x = SwinT(5, 3, hidden=12, n_blocks=4, n_heads=3, window=6).eval(), torch.randn(2, time, 5)
     for block in model.blocks:  # large enough to matter
         torch.nn.init.normal_(block.attention.bias)
         torch.nn.init.normal_(block.attention.qkv.weight, std=0.5)
-    return model
-
-
-@pytest.mark.parametrize("time", [1, 4, 6, 7, 12, 17, 24])
-def test_equals_full_attention_under_a_mask(time):
-    model, x = tiny(), torch.randn(2, time, 5)
     with torch.no_grad():
         expected = torch.stack([by_hand(model, scan) for scan in x])
         torch.testing.assert_close(model(x).logits, expected, rtol=1e-4, atol=1e-5)

@@ -67,6 +67,7 @@ def test_tffs_logits_are_the_mean_of_those_of_windows_apart(settings):
     model, x = TFF(5, 3, hidden=16, inner=16, n_heads=2, **settings).eval(), torch.randn(2, 67, 5)
     apart = torch.stack([model(x[:, start : start + window]).logits for start in range(0, 68 - window, stride)])
     torch.testing.assert_close(model(x).logits, apart.mean(0))
+    assert len(model.encoder.positions) > window
 
 
 @pytest.mark.slow
