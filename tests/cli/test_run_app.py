@@ -389,7 +389,7 @@ def test_participants_of_fmriprep_are_found_rather_beside_a_link_than_beside_its
     assert participants_of(Path("..")) == tmp_path / "other/participants.tsv"
 
 
-ORDERED = ["control autism", "TD ASD", "Healthy_Controls patient", "CN AD", "F M", "HC control", "a b control"]
+ORDERED = ["control autism", "TD ASD", "healthy_Controls ADHD", "CN AD", "F M", "HC control", "a b control"]
 """Classes in the order that they get: the positive one is last."""
 
 
