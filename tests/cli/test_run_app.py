@@ -103,22 +103,20 @@ def test_some_participants_are_made_beside_others(bids, tmp_path, called, monkey
     assert all(env[run_app.SHARED] == "1" for _, env in called)
 
 
-def test_participants_need_no_labels_but_snakemake(bids, tmp_path, called, capsys, monkeypatch):
+def test_participants_need_no_labels_but_snakemake_and_a_usable_scan(
+    bids, tmp_path, called, capsys, caplog, monkeypatch
+):
     (bids / "participants.tsv").unlink()
     assert run(bids, tmp_path / "out", "participant") == 0
     assert called.pop()[0][3:5] == ["series", "quality_pages"]
     assert load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
+    index_of(tmp_path / "out", sub02="no T1w image")
+    for label, words in (("02", "no usable scan of these participants"), ("99", "sub-99: no such participant")):
+        assert run(bids, tmp_path / "out", "participant", "--participant-label", label) == 2 and called.pop()
+        assert words in said(capsys) and "no T1w image" in caplog.text
     monkeypatch.setattr(run_app, "find_spec", lambda name: None)
     assert run(bids, tmp_path / "out", "participant") == 2 and not called
     assert "the package 'snakemake' is missing. pip install 'bolt-fmri[workflow]'" in said(capsys)
-
-
-def test_participants_without_a_usable_scan_are_named(bids, tmp_path, called, capsys, caplog):
-    index_of(tmp_path / "out", sub02="no T1w image")
-    assert run(bids, tmp_path / "out", "participant", "--participant-label", "02") == 2
-    assert "no usable scan of these participants" in said(capsys) and "no T1w image" in caplog.text
-    assert run(bids, tmp_path / "out", "participant", "--participant-label", "99") == 2
-    assert "--participant-label sub-99: no such participant" in said(capsys)
 
 
 FILTER = {
@@ -193,11 +191,12 @@ def test_what_makes_no_sense_is_one_line(bids, tmp_path, called, capsys):
         assert re.search(message, line) and line.count("\n") == 1, line
 
 
+NAMES = {"my study": "my_study", "abide/derivatives/fmriprep": "abide", "x/bids": "x", "table.tsv": "table", "ünï": "n"}
+
+
 def test_names(tmp_path):
     (tmp_path / "table.tsv").touch()
-    names = {"my study": "my_study", "abide/derivatives/fmriprep": "abide", "x/bids": "x", "table.tsv": "table"}
-    for place, name in (names | {"ünï": "n"}).items():
-        assert name_of(tmp_path / place) == name
+    assert {place: name_of(tmp_path / place) for place in NAMES} == NAMES
 
 
 def test_init_asks_for_the_label_writes_two_files_and_says_what_is_next(bids, tmp_path, capsys, monkeypatch):
@@ -331,18 +330,18 @@ def test_tables_of_series_that_cannot_be_used(bids, tmp_path, capsys):
         assert message in said(capsys)
 
 
-def test_descriptions_of_older_fmriprep_are_read(tmp_path):
-    made_by = ({"Name": "fMRIPrep"}, "fMRIPrep")
-    for about in ({"PipelineDescription": made_by[0]}, *({"GeneratedBy": tool} for tool in made_by)):
-        write_json(about, tmp_path / "dataset_description.json")
-        assert source_of_folder(tmp_path) == "fmriprep"
+@pytest.mark.parametrize("key", ["PipelineDescription", "GeneratedBy"])
+@pytest.mark.parametrize("tool", [{"Name": "fMRIPrep"}, "fMRIPrep"])
+def test_descriptions_of_older_fmriprep_are_read(tmp_path, key, tool):
+    write_json({key: tool}, tmp_path / "dataset_description.json")
+    assert source_of_folder(tmp_path) == "fmriprep"
 
 
-def test_filters_that_are_no_values_are_refused(tmp_path):
-    for value in (None, [], [None], True, {"x": 1}):
-        write_json({"bold": {"task": value}}, tmp_path / "filter.json")
-        with pytest.raises(ConfigError, match="'bold: task' is"):
-            read_filter(tmp_path / "filter.json")
+@pytest.mark.parametrize("value", [None, [], [None], True, {"x": 1}])
+def test_filters_that_are_no_values_are_refused(tmp_path, value):
+    write_json({"bold": {"task": value}}, tmp_path / "filter.json")
+    with pytest.raises(ConfigError, match="'bold: task' is"):
+        read_filter(tmp_path / "filter.json")
 
 
 def test_settings_of_the_dataset_reach_its_file_and_edits_of_it_are_kept(tmp_path, caplog):
@@ -390,21 +389,15 @@ def test_participants_of_fmriprep_are_found_rather_beside_a_link_than_beside_its
     assert participants_of(Path("..")) == tmp_path / "other/participants.tsv"
 
 
-@pytest.mark.parametrize(
-    ("names", "options", "classes"),
-    [
-        (["control", "autism"], [], ["control", "autism"]),
-        (["ASD", "TD"], [], ["TD", "ASD"]),
-        (["patient", "Healthy_Controls"], [], ["Healthy_Controls", "patient"]),
-        (["AD", "CN"], [], ["CN", "AD"]),
-        (["F", "M"], [], ["F", "M"]),
-        (["HC", "control"], [], ["HC", "control"]),
-        (["F", "M"], ["--positive", "F"], ["M", "F"]),
-        (["autism", "control"], ["--positive", "control"], ["autism", "control"]),
-        (["a", "b", "control"], [], ["a", "b", "control"]),
-    ],
-)
-def test_controls_are_not_the_positive_class_unless_asked_for(tmp_path, names, options, classes):
-    table = series_table(tmp_path, dx=[names[i % len(names)] for i in range(12)], subject=[f"p{i}" for i in range(12)])
-    assert init(table, tmp_path, "--label", "dx", *options) == 0
-    assert read_yaml(tmp_path / "datasets/t.yaml")["classes"] == classes
+ORDERED = ["control autism", "TD ASD", "healthy_Controls ADHD", "CN AD", "F M", "HC control", "a b control"]
+"""Classes in the order that they get: the positive one is last."""
+
+
+@pytest.mark.parametrize("names", ORDERED)
+def test_controls_are_not_the_positive_class_unless_asked_for(tmp_path, names):
+    classes = names.split()
+    table = series_table(tmp_path, dx=[classes[-i % len(classes)] for i in range(12)], subject=range(12))
+    for positive, expected in (([], classes), (["--positive", classes[0]], classes[::-1])):
+        if not positive or len(classes) == 2:
+            assert init(table, tmp_path, "--label", "dx", *positive) == 0
+            assert read_yaml(tmp_path / "datasets/t.yaml")["classes"] == expected

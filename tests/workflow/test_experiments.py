@@ -75,10 +75,8 @@ def test_a_dry_run_of_a_search_says_what_it_takes(here):
 
 
 def test_landmarks_wait_for_one_atlas_and_are_left_out_of_numbers(here):
-    keys = read_yaml(configured(here, explain={"inner_folds": 2})) | {
-        "experiments": ["landmarks"],
-        "atlases": ["dosenbach160", "cc200"],
-    }
+    configured(here, explain={"inner_folds": 2})
+    keys = read_yaml(here / "config.yaml") | {"experiments": ["landmarks"], "atlases": ["dosenbach160", "cc200"]}
     run = Run(keys)
     (waited,) = run.experiment_inputs(SimpleNamespace(experiment="landmarks"))
     assert waited.name == "landmarks.tsv" and "dosenbach160" in waited.parts
@@ -147,9 +145,8 @@ def test_values_that_no_search_has_chosen_are_not_used(here, capsys):
 
 
 def test_of_some_models_searched_it_is_said_which(here, capsys):
-    rows = [{"model": "svm"}, {"model": "bolt"}]
-    both = str(write_yaml(here / "both.yaml", {"title": "Both", "rows": rows}))
-    config = read_yaml(series_dataset(here, experiments=[both], search={"use": True}))
+    both = write_yaml(here / "both.yaml", {"title": "Both", "rows": [{"model": "svm"}, {"model": "bolt"}]})
+    config = read_yaml(series_dataset(here, experiments=[str(both)], search={"use": True}))
     choose(here, "svm", {"hyper": {"C": 0.5}})
     start(config, targets=["both"])
     said = capsys.readouterr().err

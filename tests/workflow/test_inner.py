@@ -24,9 +24,8 @@ def made(tmp_path_factory):
     """The first of two outer folds, with two inner ones that are trained; the configuration, and the run's name."""
     folder = tmp_path_factory.mktemp("stages")
     options = {"inner_folds": 2, "subset_offsets": 3, "random_draws": 1}
-    file = series_dataset(
-        folder, n_subjects=16, folds={"outer": 2, "run": [0]}, explain=options, search={"n_trials": 1}
-    )
+    keys = {"folds": {"outer": 2, "run": [0]}, "explain": options, "search": {"n_trials": 1}}
+    file = series_dataset(folder, n_subjects=16, **keys)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         config = load_config(file)
@@ -92,9 +91,8 @@ def test_a_command_without_the_files_of_its_rule_says_which_it_needs(made, monke
     words = command(Run(read_yaml(file)), file, rule, **names)
     after = words[words.index("--output") :] if kind == "input" else []
     assert main(words[: words.index(f"--{kind}")] + after) == 2
-    assert re.search(
-        rf"the file '\w+' is needed, and --{kind} does not name it. Add '--{kind}", capsys.readouterr().err
-    )
+    said = rf"the file '\w+' is needed, and --{kind} does not name it. Add '--{kind}"
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_a_file_without_its_name_is_refused(made, capsys):

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -122,14 +123,10 @@ def test_another_hosts_run_is_never_taken_for_dead(tmp_path):
 
 
 def test_without_locks_of_the_file_system_the_process_is_asked_for(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(number, "no lock")
-
-    monkeypatch.setattr(fcntl, "flock", fail)
-    number = errno.EIO
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EIO, "no lock")))
     with pytest.raises(OSError, match="no lock"):  # any other error of the disk is shown
         hold([tmp_path], RUN)
-    number = errno.ENOLCK
+    fcntl.flock.side_effect = OSError(errno.ENOLCK, "no lock")
     note(tmp_path, pid=os.getppid())
     assert f"process {os.getppid()}" in refusal(tmp_path)
     gone = subprocess.Popen(["true"])

@@ -1,6 +1,5 @@
-"""The SVM and BolT in one run of the workflow: the same folds, the same files, one report."""
+"""The SVM and BolT in one run of the workflow: each is planned for its own folds, in jobs of its own kind."""
 
-import pandas as pd
 import pytest
 
 from bolt.config import Folds
@@ -53,22 +52,3 @@ def test_a_fold_that_fails_leaves_the_others(tmp_path):
     assert "fold 1 has no test scan" in states["fold-1"]["reason"]
     assert [holds_something(folder / "predictions.tsv") for folder in folders] == [True, False, True]
     assert [(folder / "provenance.json").is_file() for folder in folders] == [True, False, True]
-
-
-@pytest.mark.slow
-def test_both_are_trained_judged_and_shown(tmp_path):
-    config = configure(tmp_path, run={"tiny": [0]})
-    done = snakemake(tmp_path, config=config)
-    assert done.returncode == 0, done.stdout
-    results = tmp_path / "results/mine"
-    predictions = {path.parent: pd.read_csv(path, sep="\t") for path in results.rglob("predictions.tsv")}
-    assert len(predictions) == 4
-    for folder, table in predictions.items():
-        assert read_json(folder / "status.json")["state"] == "ok"
-        assert (folder / "provenance.json").is_file() and (folder / "checkpoint.json").is_file()
-        roles = table.set_index("scan_id")["role"].sort_index()
-        first = next(t for f, t in predictions.items() if f.name == folder.name).set_index("scan_id")["role"]
-        pd.testing.assert_series_equal(roles, first.sort_index())  # the same folds for both
-    performance, methods = ((results / "report" / f"{name}.html").read_text() for name in ("performance", "methods"))
-    assert "All models side by side" in performance and "a support vector machine" in methods
-    assert "(folds run: 0 with tiny; all with the others)" in methods

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -49,19 +50,10 @@ def screen(capsys, config):
     return status, facts, written
 
 
-def test_a_version_that_does_not_fit_is_a_problem(tmp_path, capsys, monkeypatch):
-    def refuse():
-        raise ConfigError("snakemake 8 is installed", hint="Install 9")
-
-    monkeypatch.setattr(readiness, "refuse_other_versions", refuse)
-    status, _, written = screen(capsys, series_dataset(tmp_path))
-    assert status and "snakemake 8 is installed. Install 9." in written.err + written.out
+AMD = [("avx2 avx512f", "", True), ("avx2 avx512f", "/lib/mkl_amd.so", False), ("avx2", "", False)]
 
 
-@pytest.mark.parametrize(
-    ("flags", "preloaded", "said"),
-    [("avx2 avx512f", "", True), ("avx2 avx512f", "/lib/mkl_amd.so", False), ("avx2", "", False)],
-)
+@pytest.mark.parametrize(("flags", "preloaded", "said"), AMD)
 def test_amd_processors_train_faster_with_a_library(flags, preloaded, said, tmp_path, capsys, monkeypatch):
     (tmp_path / "cpuinfo").write_text(f"vendor_id : AuthenticAMD\nflags : {flags}\n")
     monkeypatch.setattr(readiness, "PROCESSOR", tmp_path / "cpuinfo")
@@ -158,15 +150,12 @@ def test_every_shipped_configuration_has_its_screen(capsys, config):
         assert data in written.err.splitlines()[1]
 
 
-def test_results_that_were_altered_are_reported(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("place", [(Run, "check_results"), (readiness, "refuse_other_versions")])
+def test_results_that_were_altered_and_versions_that_do_not_fit_are_problems(tmp_path, monkeypatch, capsys, place):
     """As the start of a run reports them."""
-
-    def altered(run):
-        raise ConfigError("it was changed after it was made", where="predictions.tsv", hint="Delete it")
-
-    config = series_dataset(tmp_path)
-    monkeypatch.setattr(Run, "check_results", altered)
-    status, _, written = screen(capsys, config)
+    error = ConfigError("it was changed after it was made", where="predictions.tsv", hint="Delete it")
+    monkeypatch.setattr(*place, Mock(side_effect=error))
+    status, _, written = screen(capsys, series_dataset(tmp_path))
     assert status == 2 and "1. predictions.tsv: it was changed after it was made. Delete it." in written.err
 
 
@@ -226,8 +215,6 @@ def test_what_the_screen_shows_is_what_the_run_does(tmp_path, capsys, make, spoi
     unused = scans[scans.exclude_reason.notna()]
     assert facts["scans"].startswith(f"{len(scans) - len(unused)} of {len(scans)}, of ")
     shown = facts.get("not used", "")
-    assert all(
-        scan in shown and " ".join(reason.split()) in shown
-        for scan, reason in unused[["scan_id", "exclude_reason"]].values
-    )
+    listed = unused[["scan_id", "exclude_reason"]].values
+    assert all(scan in shown and " ".join(reason.split()) in shown for scan, reason in listed)
     assert len(unused) == (3 if what == "three scans" else 1)

@@ -87,6 +87,12 @@ def test_folds_of_a_row_of_an_experiment_can_be_chosen(config):
         start(read_yaml(config) | {"folds": {"outer": 3, "run": {"meanmlp": [4]}}}, [config])
 
 
+def test_settings_of_a_single_fold_are_checked_too(config):
+    write_yaml(Path("tiny.yaml"), read_yaml("tiny.yaml") | {"by_fold": {0: {"hyper": {"windw": 3}}}})
+    with pytest.raises(SystemExit, match="model 'bolt' has no setting 'windw'"):
+        start(read_yaml(config), [config])
+
+
 def test_a_key_that_is_there_twice_is_refused_although_snakemake_reads_it(config):
     config.write_text(config.read_text() + "models: [svm]\n")
     with pytest.raises(SystemExit, match="'models' is there twice"):

@@ -23,7 +23,7 @@ from bolt.series.cache import SeriesCache
 from bolt.workflow.job import PREPARES
 from bolt.workflow.run import Run
 from bolt.workflow.start import start
-from tests import fake_cifti, fake_xcpd
+from tests import fake_cifti
 from tests.fake_fmriprep import describe, save_scan
 from tests.stages import stage
 
@@ -59,10 +59,6 @@ class Way:
     tr: float = 2.0
     excluded: dict[str, str] = field(default_factory=dict)
     warned: dict[str, str] = field(default_factory=dict)
-
-
-def standardized(series: np.ndarray) -> np.ndarray:
-    return np.nan_to_num((series - series.mean(axis=0)) / series.std(axis=0))
 
 
 def random_series(seed: int) -> np.ndarray:
@@ -161,64 +157,27 @@ def with_maps(folder: Path, patch: pytest.MonkeyPatch) -> Way:
 
 
 # ---- ready series ------------------------------------------------------------------------------
-def from_xcpd(folder: Path, patch: pytest.MonkeyPatch) -> Way:
-    """As the newest release writes them; the others differ in names alone."""
-    names = list(fake_xcpd.RELEASES.values())[-1]
-    derivatives = names.write(folder / "xcp_d")
-    atlas = described(derivatives / names.atlas, folder / "4S5Parcels")
-    truth = {scan: fake_xcpd.random_series(i).to_numpy() for i, scan in enumerate(fake_xcpd.SOURCES)}
-    first = fake_xcpd.SOURCES[0]
-    truth[first][:, -1] = np.nan
-    dataset = {"source": "bids_series", "path": derivatives, "label": "dx", "classes": ["a", "b"]}
-    dataset |= {"subjects_table": str(fake_xcpd.participants(folder))}
-    return Way(dataset, atlas, truth, tr=2.2, warned={first: "1 of 5 ROIs not covered: LH-Pu"})
-
-
 def described(file: Path, atlas: Path) -> Path:
     """Make an atlas of the names in a file, as a user does."""
     assert main(["describe-atlas", str(file), "--out", str(atlas)]) == 0
     return atlas
 
 
-def table(folder: Path, files: dict[str, str], **columns: object) -> dict:
-    """Write a table of series (file → subject); returns the keys of the dataset."""
-    rows = pd.DataFrame({"subject": list(files.values()), "file": list(files)})
-    labels = {subject: "ab"[i % 2] for i, subject in enumerate(dict.fromkeys(files.values()))}
-    rows = rows.assign(dx=rows["subject"].map(labels), **columns)
-    rows.to_csv(folder / "scans.tsv", sep="\t", index=False)
-    return {"source": "series", "path": folder / "scans.tsv"}
-
-
-def named_csv(folder: Path, name: str, series: np.ndarray) -> Path:
-    """Write series as the documentation shows for nilearn's maskers."""
-    pd.DataFrame(series, columns=NAMES).to_csv(folder / name, index=False)
-    return folder / name
-
-
 def from_nilearn(folder: Path, patch: pytest.MonkeyPatch) -> Way:
     """Write the same kind of array in each format; the second has its columns in another order."""
     truth = {f"p{i}": random_series(i) for i in range(5)}
-    named_csv(folder, "p0.csv", truth["p0"])
+    pd.DataFrame(truth["p0"], columns=NAMES).to_csv(folder / "p0.csv", index=False)
     pd.DataFrame(truth["p1"], columns=NAMES)[NAMES[::-1]].to_csv(folder / "p1.tsv", sep="\t", index=False)
     np.save(folder / "p2.npy", truth["p2"])
     savemat(folder / "p3.mat", {"series": truth["p3"]})
     np.savetxt(folder / "p4.1D", truth["p4"])
     pd.DataFrame(random_series(9), columns=NAMES).to_csv(folder / "p5.csv")
-    files = {name: name[:2] for name in ("p0.csv", "p1.tsv", "p2.npy", "p3.mat", "p4.1D", "p5.csv")}
+    files = ["p0.csv", "p1.tsv", "p2.npy", "p3.mat", "p4.1D", "p5.csv"]
+    rows = pd.DataFrame({"subject": [name[:2] for name in files], "file": files, "dx": ["a", "b"] * 3, "tr": 0.8})
+    rows.to_csv(folder / "scans.tsv", sep="\t", index=False)
+    dataset = {"source": "series", "path": folder / "scans.tsv"}
     excluded = {"p5": "first column counts"}
-    return Way(table(folder, files, tr=0.8), described(folder / "p0.csv", folder / "toy"), truth, 0.8, excluded)
-
-
-def parcellated_cifti(folder: Path, patch: pytest.MonkeyPatch) -> Way:
-    """The parcels of the second are in another order; the repetition time is the header's."""
-    truth = {f"p{i}": random_series(i) for i in range(4)}
-    for i, (name, series) in enumerate(truth.items()):
-        order = [2, 0, 3, 1] if i == 1 else [0, 1, 2, 3]
-        axis = fake_cifti.seconds(n=T)
-        parcels = [fake_cifti.NAMES[k] for k in order]
-        fake_cifti.ptseries(folder / f"{name}.ptseries.nii", parcels, axis, series[:, order])
-    dataset = table(folder, {f"{name}.ptseries.nii": name for name in truth})
-    return Way(dataset, described(folder / "p0.ptseries.nii", folder / "toy"), truth, tr=0.72)
+    return Way(dataset, described(folder / "p0.csv", folder / "toy"), truth, 0.8, excluded)
 
 
 def dense_cifti(folder: Path, patch: pytest.MonkeyPatch) -> Way:
@@ -242,9 +201,7 @@ WAYS: dict[str, Callable[[Path, pytest.MonkeyPatch], Way]] = {
     "fMRIPrep in the atlas's space": in_the_atlas_space,
     "fMRIPrep's default space, with a carried atlas": with_a_carried_atlas,
     "probabilistic maps": with_maps,
-    "XCP-D": from_xcpd,
     "nilearn's arrays": from_nilearn,
-    "ptseries": parcellated_cifti,
     "dtseries": dense_cifti,
 }
 
@@ -282,7 +239,8 @@ def test_every_way_in_ends_in_a_cache_of_the_true_series(build, tmp_path, monkey
     assert cache.index.scan_id.tolist() == sorted(way.truth)
     assert set(cache.index.tr.round(3)) == {way.tr}
     for i, scan in enumerate(cache.index.scan_id):
-        expected = standardized(way.truth[scan])
+        series = way.truth[scan]
+        expected = np.nan_to_num((series - series.mean(axis=0)) / series.std(axis=0))
         assert cache.series(i).shape == expected.shape
         np.testing.assert_allclose(cache.series(i), expected, atol=2e-3)
     for listing, expected in ((run.layout.exclusions, way.excluded), (run.layout.warnings, way.warned)):
