@@ -198,7 +198,8 @@ def handle_copies(
     """
     scans = scans.set_index("scan_id")
     labels = scans["label"].astype(float) if numbers else scans["label"]
-    excluded, warnings = [], []
+    excluded: list[tuple[str, str, str]] = []
+    warnings: list[tuple[str, str, str]] = []
     found = find_copies(contents, scans.index)
     for copies in found:
         agree = labels[copies].nunique(dropna=False) == 1
@@ -211,16 +212,14 @@ def handle_copies(
                 rows, end = warnings, ": only this copy is included"
             elif agree:
                 of, end = copies[0], ", which is included"
-            rows.append(
-                (scan, DUPLICATES, f"the series is the same as that of {of} ('folds: duplicates: {rule}'){end}")
-            )
+            same = f"the series is the same as that of {of} ('folds: duplicates: {rule}')"
+            rows.append((scan, DUPLICATES, same + end))
     if found:
         n_scans = sum(map(len, found))
         done = f"{len(excluded)} excluded" if rule == "exclude" else "grouped"
         log.warning("%d scans hold %d recordings ('duplicates: %s': %s)", n_scans, len(found), rule, done)
-    rows = (excluded, EXCLUSION_COLUMNS), (warnings, WARNING_COLUMNS)
-    left, warned = (pd.DataFrame(found, columns=list(names)) for found, names in rows)
-    return left, warned
+    left_out = pd.DataFrame(excluded, columns=list(EXCLUSION_COLUMNS))
+    return left_out, pd.DataFrame(warnings, columns=list(WARNING_COLUMNS))
 
 
 def join_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> pd.DataFrame:

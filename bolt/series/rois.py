@@ -240,7 +240,7 @@ def average(volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[Roi
     """
     ends = np.cumsum([rois.voxels.size for rois in located])
     parts = [slice(end - rois.voxels.size, end) for end, rois in zip(ends, located, strict=True)]
-    fits = [(LeastSquares if isinstance(rois, MapVoxels) else Means)(rois, n_volumes) for rois in located]
+    fits = [LeastSquares(r, n_volumes) if isinstance(r, MapVoxels) else Means(r, n_volumes) for r in located]
     finite, varies = np.ones(ends[-1], bool), np.zeros(ends[-1], bool)
     total, squares = np.zeros(ends[-1]), np.zeros(ends[-1])
     first: np.ndarray | None = None
