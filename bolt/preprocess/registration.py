@@ -14,7 +14,6 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 from nilearn.masking import compute_epi_mask
-from scipy.special import entr
 
 from bolt.config import Registration
 from bolt.io.errors import DataError
@@ -247,5 +246,9 @@ def normalised_mutual_information(a: np.ndarray, b: np.ndarray) -> float:
         return 0.0
     bins = (np.minimum((BINS / np.ptp(v) * (v - v.min())).astype(int), BINS - 1) for v in (a, b))
     joint = np.bincount(next(bins) * BINS + next(bins), minlength=BINS**2).reshape(BINS, BINS) / len(a)
-    of_a, of_b, of_both = (entr(shares[shares > 0]).sum() for shares in (joint.sum(axis=1), joint.sum(axis=0), joint))
-    return float((of_b + of_a) / of_both - 1)
+    return float((_entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))) / _entropy(joint) - 1)
+
+
+def _entropy(shares: np.ndarray) -> float:
+    filled = shares[shares > 0]
+    return float(-(filled * np.log(filled)).sum())

@@ -198,7 +198,7 @@ class View:
         return strips
 
 
-def template_view(template: Path) -> tuple[Image, View, Contours]:
+def template_view(template: Path) -> tuple[Image, View, list[tuple[Image, str]]]:
     """Return a template's head, the slices through its brain, and the contours of its brain and white matter."""
     head, brain = images.read(template / "T1w.nii.gz"), images.read(template / "brain_mask.nii.gz")
     return head, View(brain), [(brain, BRAIN), (white_matter(head, brain), WHITE)]
