@@ -115,7 +115,7 @@ def test_the_stage_passes_the_tools_of_the_configuration_on(tmp_path, monkeypatc
     config = series_dataset(tmp_path, watch=["tensorboard"])
     files = {"input": [("cache", Path("manifest.json")), ("folds", Path("folds.tsv"))]}
     named = {"atlas": "dosenbach160", "model": "none yet", "seed": 0, "variant": None}
-    job = Job(Namespace(command="train", config=config, threads=1, **named, **files))
+    job = Job(Namespace(stage="train", config=config, threads=1, **named, **files))
     job.options.model = next(iter(job.study.models))
     folder = job.layout.run("dosenbach160", job.options.model, 0).fold(2)
 
