@@ -24,7 +24,7 @@ from bolt.report.figures.series import Curve, draw_landmarks, draw_masked, draw_
 from bolt.report.html import filled, say
 from bolt.report.numbers import joined, scope_text
 from bolt.report.pages.explanation import atlas_of
-from bolt.report.tables import TASK_KEYS, Sheet, landmark_table, paper_of, read_landmarks, selected_rois, task_titles
+from bolt.report.tables import TASK_KEYS, Sheet, landmark_table, paper_of, read_result, selected_rois, task_titles
 
 KEYS = {name: LANDMARK_COLUMNS[name] for name in ("importance", "tokens", "level")}
 LANDMARKS = {**columns("experiments", "explained"), **KEYS, **columns("experiments", "landmarks")}
@@ -121,7 +121,7 @@ def _over_seeds(entry: Entry, name: str, keys: list[str]) -> pd.DataFrame | None
     files = [folder / name for folder in entry.explanations if holds_something(folder / name)]
     if not files:
         return None
-    table = pd.concat([read_landmarks(file) for file in files], ignore_index=True)
+    table = pd.concat([read_result(file) for file in files], ignore_index=True)
     return with_means(table[~table["fold"].isin(["mean", "sd"])], keys)
 
 

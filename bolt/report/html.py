@@ -1,4 +1,4 @@
-"""What pages share: the blocks they consist of, their words, names and places of runs, and the bar that joins them.
+"""What pages share: the blocks they consist of, their words, and the bar that joins them.
 
 Pages load nothing from elsewhere, so their folder can be shared as it is. Sentences and captions are data:
 ``templates/words.yaml``.
@@ -20,13 +20,12 @@ from jinja2.runtime import Context
 
 from bolt.cohort.confounding import effect_text, interval_text
 from bolt.cohort.quality import is_judged
-from bolt.config.layout import Layout, ModelRun
 from bolt.config.study import Study
 from bolt.explain.explainable import sees_brain
-from bolt.io.files import read_json, read_yaml, write_text
+from bolt.io.files import read_yaml, write_text
 from bolt.io.names import is_name
 from bolt.report import numbers
-from bolt.report.numbers import NOTHING, scope_of
+from bolt.report.numbers import NOTHING
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -37,7 +36,6 @@ class Picture:
 
     file: Path
     caption: str
-    kind: str = "picture"
 
 
 @dataclass
@@ -47,7 +45,6 @@ class Table:
     frame: pd.DataFrame
     caption: str
     file: Path | None = None
-    kind: str = "table"
 
 
 @dataclass
@@ -57,7 +54,6 @@ class Text:
     text: str
     warning: bool = False
     link: str = ""
-    kind: str = "text"
 
 
 @dataclass
@@ -67,7 +63,6 @@ class View:
     file: Path
     title: str
     caption: str
-    kind: str = "view"
 
 
 Block = Picture | Table | Text | View
@@ -84,13 +79,8 @@ class Chapter:
 @cache
 def page_environment() -> Environment:
     """Return the templates of the pages: text is escaped, an undefined name is an error; `here` is a page's folder."""
-    environment = Environment(
-        loader=PackageLoader("bolt.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    options: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=PackageLoader("bolt.report"), undefined=StrictUndefined, **options)
     environment.filters |= {"place": _place, "vectors": _vectors, "alignment": _alignment, "unbroken": _unbroken}
     return environment
 
@@ -134,7 +124,7 @@ def text_environment() -> Environment:
     functions: dict[str, Any] = dict(getmembers(numbers, isfunction))
     functions |= {function.__name__: function for function in (effect_text, interval_text, listed)}
     environment.filters |= functions
-    environment.globals |= {**functions, "words": all_words()}
+    environment.globals |= functions | {"words": all_words()}
     environment.tests["known"] = pd.notna
     return environment
 
@@ -196,43 +186,7 @@ def drawn(file: Path, caption: str, draw: Callable[..., None], *shown: Any, **op
     return Picture(file, caption)
 
 
-def run_title(study: Study, run: ModelRun) -> str:
-    """Return what a run is called for readers: its model, and atlas and seed if there are several."""
-    atlas = f" on {run.atlas}" if len(study.config.atlas_places) > 1 else ""
-    seed = f", seed {run.seed}" if len(study.config.seeds) > 1 else ""
-    return f"{study.models[run.model].shown}{atlas}{seed}"
-
-
-def run_scope(run: ModelRun) -> str:
-    """Return how many of all folds and scans a run was tested on; empty if on all, or if it was not evaluated."""
-    summary = run.folder / "summary.json"
-    return scope_of(read_json(summary)) if summary.is_file() else ""
-
-
-def run_anchor(run: ModelRun) -> str:
-    """Return the HTML anchor of a run, with which the names of its figures begin."""
-    return f"{run.atlas}_{run.model}_seed-{run.seed}"
-
-
-def figure_folder(layout: Layout) -> Path:
-    """Return the folder of the report's own figures."""
-    return layout.report.parent / "figures"
-
-
-def run_figure(study: Study, run: ModelRun, name: str) -> Path:
-    """Return the PNG file of one figure of a run."""
-    return figure_folder(study.layout) / f"{run_anchor(run)}_{name}.png"
-
-
-PAGES = {
-    "index.html": "Summary",
-    "cohort.html": "Who is in it",
-    "quality.html": "Image quality",
-    "performance.html": "How well",
-    "explanation.html": "What it looked at",
-    "trust.html": "Can it be believed",
-    "methods.html": "How it was made",
-}
+PAGES = all_words()["pages"]
 """What each page is called, in reading order."""
 
 

@@ -8,6 +8,7 @@ Marks of methods that are reconstructed, so that no table shows their numbers as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,20 +16,15 @@ import pandas as pd
 from bolt.config.models import Fidelity
 from bolt.evaluate.metrics import LOWER_IS_BETTER
 from bolt.evaluate.scores import NUMBER_METRICS
+from bolt.io.files import read_yaml
 
 DASH = "–"
 NOTHING = {"", DASH, 0, None}
 """Cells that say nothing."""
 TOO_FEW = "too few"
 """Instead of the interval of a metric of too few groups."""
-METRIC_NAMES = {
-    "auc": "AUC",
-    "mae": "mean absolute error",
-    "r2": "r²",
-    "balanced_accuracy": "balanced accuracy",
-    "brier": "Brier score",
-    "log_loss": "log loss",
-}
+NAMES: dict[str, Any] = read_yaml(Path(__file__).with_name("names.yaml"))
+METRIC_NAMES: dict[str, str] = NAMES["metrics"]
 OF_ALL_SCANS = METRIC_NAMES | {"auc": "AUC within folds"}
 """What metrics of the test scans of several folds are called."""
 Formatter = Callable[[Any], str]
@@ -48,7 +44,7 @@ def number(value: Any, digits: int = 3) -> str:
     """Round to significant digits; whole numbers stay whole."""
     if isinstance(value, str):
         return value
-    if value is None or pd.isna(value):
+    if pd.isna(value):
         return DASH
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
@@ -62,12 +58,12 @@ def known(value: Any) -> Any:
 
 def percent(value: Any) -> str:
     """Return a share as per cent with one decimal."""
-    return DASH if value is None or pd.isna(value) else f"{100 * value:.1f}"
+    return DASH if pd.isna(value) else f"{100 * value:.1f}"
 
 
 def decimal(value: Any, digits: int = 2, sign: str = "") -> str:
     """Round to a fixed number of decimals; ``sign="+"`` also marks positive numbers."""
-    return DASH if value is None or pd.isna(value) else f"{value:{sign}.{digits}f}".replace("-", "−")
+    return DASH if pd.isna(value) else f"{value:{sign}.{digits}f}".replace("-", "−")
 
 
 def shown_as(metric: str) -> Formatter:
@@ -84,21 +80,17 @@ def signed(value: float, shown: Formatter = decimal) -> str:
 
 def p_value(value: float) -> str:
     """Round a p-value to two significant digits."""
-    if pd.isna(value):
-        return DASH
-    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+    return DASH if pd.isna(value) else "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
 def mean_sd(mean: Any, sd: Any, shown: Formatter = percent) -> str:
     """Return mean ± standard deviation, without the latter if it is not known."""
-    if mean is None or pd.isna(mean):
-        return DASH
-    return shown(mean) if sd is None or pd.isna(sd) else f"{shown(mean)} ± {shown(sd)}"
+    return shown(mean) if pd.isna(mean) or pd.isna(sd) else f"{shown(mean)} ± {shown(sd)}"
 
 
 def interval(value: Any, low: Any, high: Any, shown: Formatter = percent) -> str:
     """Return a value with its interval in brackets."""
-    return DASH if value is None or pd.isna(value) else f"{shown(value)} [{shown(low)}, {shown(high)}]"
+    return DASH if pd.isna(value) else f"{shown(value)} [{shown(low)}, {shown(high)}]"
 
 
 def estimate(found: Mapping[str, Any], shown: Formatter = percent) -> str:

@@ -24,11 +24,12 @@ from bolt.explain.tasks import COURSE
 from bolt.explain.trust.faithfulness import CONTROLS
 from bolt.explain.trust.similarity import GONE
 from bolt.explain.weights import CONTROL_WEIGHTS, UNBIASED
-from bolt.io.files import read_json, read_table, read_yaml
+from bolt.io.files import read_json, read_table
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.html import filled, say
 from bolt.report.numbers import (
     DASH,
+    NAMES,
     Formatter,
     decimal,
     estimate,
@@ -47,13 +48,19 @@ ALPHA = 0.05
 Evaluated = tuple[pd.DataFrame, Mapping[str, Any]]
 """A run's ``metrics.tsv`` and the ``pooled`` part of its ``summary.json``."""
 TASK_KEYS = list(COURSE)
-NAMES: dict[str, Any] = read_yaml(Path(__file__).with_name("explanation.yaml"))
 ORDERS: dict[str, str] = NAMES["orders"]
 CONTROL_NAMES: dict[str, str] = NAMES["control_names"]
 REPLACED_BY: dict[str, str] = NAMES["replaced_by"]
 SANITY_CHECKS: dict[str, str] = NAMES["sanity_checks"]
 SUMMARIES = ("mean", "lowest", "highest")
 """Rows of ``stability.tsv`` over all pairs."""
+TEXT = (*NAMES["text"], *(f"better_than_{control}" for control in CONTROLS))
+"""Columns that are text in all files of results, although some of their cells may look like numbers."""
+
+
+def read_result(file: Path) -> pd.DataFrame:
+    """Read a table that another stage wrote; without rows and columns if it is missing."""
+    return read_table(file, text=TEXT) if file.is_file() else pd.DataFrame()
 
 
 @dataclass
@@ -82,7 +89,7 @@ def read_evaluated(folder: Path) -> Evaluated | None:
     """Read the metrics of a run; None if nothing was evaluated."""
     summary = folder / "summary.json"
     pooled = read_json(summary)["pooled"] if summary.is_file() else None
-    return (read_table(folder / "metrics.tsv", text=("fold", "state")), pooled) if pooled else None
+    return (read_result(folder / "metrics.tsv"), pooled) if pooled else None
 
 
 def cohort(scans: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
@@ -181,8 +188,8 @@ def paired(title: str, tests: pd.DataFrame) -> Sheet:
     caption = say("tests.paired", of_classes=of_classes, done=done)
     reasons = {row: note.split("; ") for row, note in zip(tests["row"], tests["note"].fillna(""), strict=True)}
     different = dict.fromkeys(filter(None, chain.from_iterable(reasons.values())))
-    notes = [joined({row: why if why in its else "" for row, its in reasons.items()}) for why in different]
-    return Sheet(title, frame, caption, notes=list(chain.from_iterable(notes)))
+    whose = [{row: why if why in its else "" for row, its in reasons.items()} for why in different]
+    return Sheet(title, frame, caption, notes=list(chain.from_iterable(map(joined, whose))))
 
 
 def sees_covariates_only(model: Model) -> bool:
@@ -252,19 +259,17 @@ def calibration(table: pd.DataFrame, pooled: Mapping[str, Any]) -> pd.DataFrame:
 
     What probabilities are worth after temperature scaling has a column of its own, if folds have validation scans.
     """
-    folds = table.set_index("fold")
-    rows: list[dict[str, str]] = []
-    scaled = pooled.get("calibrated")
-    column = f"scaled, temperature {number(scaled['temperature'])}" if scaled else ""
+    folds, rows = table.set_index("fold"), []
     for metric in ("balanced_accuracy", "brier", "log_loss"):
         shown = shown_as(metric)
         over_folds = mean_sd(folds.loc["mean", metric], folds.loc["sd", metric], shown)
-        all_scans = estimate(pooled[metric], shown)
-        row = {"": metric_name(metric), "all test scans [95 %]": all_scans, "over folds": over_folds}
-        rows.append(row | ({column: number(scaled[metric]) if metric in scaled else DASH} if scaled else {}))
-    row = {"": "expected calibration error", "all test scans [95 %]": _error(pooled["calibration"]), "over folds": DASH}
-    rows.append(row | ({column: _error(scaled)} if scaled else {}))
-    return pd.DataFrame(rows)
+        rows.append((metric_name(metric), estimate(pooled[metric], shown), over_folds))
+    rows.append(("expected calibration error", _error(pooled["calibration"]), DASH))
+    shown_rows = pd.DataFrame(rows, columns=["", "all test scans [95 %]", "over folds"])
+    if scaled := pooled.get("calibrated"):
+        values = [number(scaled.get(metric)) for metric in ("balanced_accuracy", "brier", "log_loss")]
+        shown_rows[f"scaled, temperature {number(scaled['temperature'])}"] = [*values, _error(scaled)]
+    return shown_rows
 
 
 def _error(calibration: Mapping[str, Any]) -> str:
@@ -324,7 +329,12 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame, *, expected: int) -
     indexed = table[table["fold"].isin(["mean", "sd"])].set_index(keys).sort_index()
     of_level = {level: indexed.xs(level, level="level")[list(METRICS)] for level in NAMES["levels"]}
     same = {"token": "scan", "scan": "subject"}  # one sample per scan, one scan per subject
-    rows = []
+    rows: list[dict[str, str]] = []
+
+    def add(level: str, volumes: str, mean: pd.Series, sd: pd.Series, folds: str) -> None:
+        values = {metric_name(m): mean_sd(mean[m], sd[m], shown_as(m)) for m in METRICS}
+        rows.append({"prediction per": level, "volumes": volumes, **values, "folds": folds})
+
     for level, level_name in NAMES["levels"].items():
         if level in same and of_level[level].equals(of_level[same[level]]):
             continue
@@ -333,13 +343,10 @@ def landmark_table(table: pd.DataFrame, paper: pd.DataFrame, *, expected: int) -
                 continue
             mean, sd = (indexed.loc[(fold, importance, tokens, level)] for fold in ("mean", "sd"))
             name = NAMES["unseen"].format(volumes=volumes) if importance == "inner" else volumes
-            values = {metric_name(m): mean_sd(mean[m], sd[m], shown_as(m)) for m in METRICS}
-            folds = f"{mean['n_test']:.0f} of {expected}"
-            rows.append({"prediction per": level_name, "volumes": name, **values, "folds": folds})
+            add(level_name, name, mean, sd, f"{mean['n_test']:.0f} of {expected}")
     for tokens, part in paper.groupby("tokens", sort=False):
         known = part.set_index("metric")
-        values = {metric_name(m): mean_sd(known.at[m, "mean"], known.at[m, "sd"], shown_as(m)) for m in METRICS}
-        rows.append({"prediction per": "the paper", "volumes": str(tokens), **values, "folds": DASH})
+        add("the paper", str(tokens), known["mean"], known["sd"], DASH)
     return pd.DataFrame(rows)
 
 
@@ -406,12 +413,8 @@ def _mean_and_range(values: pd.Series) -> str:
 
 def sanity_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the outcome of the sanity checks, over all folds and per fold (``sanity.tsv``)."""
-    rows: list[dict[Any, Any]] = []
-    for end in table[table["verdict"].notna()].itertuples():
-        same = table["check"] == end.check
-        if pd.notna(end.step):
-            same &= table["step"] == end.step
-        rows += table[same].assign(end=end.check).to_dict("records")
+    ends = table.loc[table["verdict"].notna(), ["check", "step"]]
+    rows = ends.merge(table, on=["check", "step"])
     return filled("sanity", rows, checks=SANITY_CHECKS, verdicts=NAMES["sanity_verdicts"], gone=GONE)
 
 
@@ -424,11 +427,6 @@ def area_table(areas: pd.DataFrame) -> pd.DataFrame:
         row["beaten"] = DASH if all(map(pd.isna, better.values())) else beaten
     shown = {"three": lambda value: decimal(value, 3), "gain": lambda value: decimal(value, 3, "+")}
     return filled("areas", rows, orders=ORDERS, replaced_by=REPLACED_BY, **shown)
-
-
-def read_landmarks(file: Path) -> pd.DataFrame:
-    """Read ``landmarks.tsv`` or ``subsets.tsv``."""
-    return read_table(file, text=("fold", "importance", "tokens", "level"))
 
 
 def paper_of(dataset: str | None, atlas: str) -> pd.DataFrame:

@@ -151,17 +151,21 @@ def test_a_table_is_sorted_filtered_and_shown_whole_by_keyboard(browser, pages):
     assert browser.find_element(By.CSS_SELECTOR, f"{scans} [role=status]").text == "1 of 30 rows"
 
 
+def saved(browser, name, before=frozenset()):
+    """Wait for a file that a page saves, besides those `before`."""
+    for _ in range(100):
+        if made := set(browser.downloads.glob(name)) - before:
+            return made.pop()
+        browser.execute_async_script("setTimeout(arguments[0], 100)")
+    return pytest.fail(f"{name} was not saved")
+
+
 def test_a_table_is_saved_as_tsv_as_it_is_filtered(browser, pages):
     visit(browser, pages["scans"])
     browser.find_element(By.CSS_SELECTOR, "#scans input").send_keys("sub-2")
     before = set(browser.downloads.iterdir())
     browser.find_element(By.XPATH, "//section[@id='scans']//button[. = 'Save as TSV']").send_keys(Keys.ENTER)
-    for _ in range(100):
-        made = {file for file in browser.downloads.iterdir() if file.suffix == ".tsv"} - before
-        if made:
-            break
-        browser.execute_async_script("setTimeout(arguments[0], 100)")
-    head, *lines = made.pop().read_text().splitlines()
+    head, *lines = saved(browser, "*.tsv", before).read_text().splitlines()
     assert head.startswith("scan\tstate\tlook at\t")
     assert [line.split("\t")[0] for line in lines] == [f"sub-{i}_task-rest" for i in (2, *range(20, 30))]
 
@@ -184,11 +188,7 @@ def test_scans_are_rated_by_keyboard_and_saved_for_the_configuration(browser, pa
     assert [field.get_property("value") for field in fields] == ["exclude", "ringing, see slice 12"]
     browser.find_element(By.CSS_SELECTOR, "[data-rate=sub-0_task-rest] select").send_keys("keep")
     browser.find_element(By.ID, "save-ratings").send_keys(Keys.ENTER)
-    file = browser.downloads / "ratings.tsv"
-    for _ in range(100):
-        if file.is_file():
-            break
-        browser.execute_async_script("setTimeout(arguments[0], 100)")
+    file = saved(browser, "ratings.tsv")
     assert excluded_by_eye(file) == {"sub-9_task-rest": ": ringing, see slice 12"}
     assert "sub-0_task-rest\tkeep\tn/a" in file.read_text()
 

@@ -91,8 +91,7 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> No
         for i, metric in enumerate(METRICS):
             spread = np.linspace(-0.12, 0.12, len(folds)) if len(folds) > 1 else np.zeros(len(folds))
             axes[0].plot(folds[metric], i + 0.22 + spread / 2, "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
-            if pooled[metric]["value"] is not None:
-                _estimate(axes[0], pooled[metric], i - 0.12)
+            _estimate(axes[0], pooled[metric], i - 0.12)
         for metric, no_skill in (("accuracy", pooled["majority_accuracy"]), ("auc", 0.5)):
             row = METRICS.index(metric)
             axes[0].vlines(no_skill, row - 0.4, row + 0.45, color=MANY[1], ls="--", lw=1.2)
@@ -110,11 +109,8 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> No
             axes[1].set(xlabel="false positive rate", ylabel="true positive rate", title="ROC")
             axes[1].set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         counts, classes = np.array(pooled["confusion"]), pooled["classes"]
-        share, few, two = (
-            counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
-            len(classes) <= 3,
-            len(classes) == 2,
-        )
+        share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        few, two = len(classes) <= 3, len(classes) == 2
         axes[-1].imshow(share, cmap="Blues", vmin=0, vmax=1)
         for (row, column), n in np.ndenumerate(counts):
             look: Any = {"color": "white" if share[row, column] > 0.55 else INK, "fontsize": 8.5 if few else 7.5}
@@ -127,7 +123,9 @@ def performance(table: pd.DataFrame, pooled: Mapping[str, Any], out: Path) -> No
 
 
 def _estimate(axis: Axes, value: Mapping[str, Any], y: float) -> None:
-    """Draw a value with its interval, or with the words that there are too few groups for one."""
+    """Draw a value, if it is known, with its interval, or with the words that there are too few groups for one."""
+    if value["value"] is None:
+        return
     axis.plot(value["value"], y, "D", ms=5, color=INK)
     if value["low"] is None:
         right = value["value"] > 0.5
@@ -172,9 +170,7 @@ def comparison(runs: Mapping[str, Evaluated], out: Path) -> None:
             for i, (table, pooled) in enumerate(runs.values()):
                 folds = table.loc[table["state"] == "ok", metric]
                 axis.plot(folds, np.full(len(folds), i + 0.2), "o", ms=3.5, mew=0, alpha=0.5, color=MANY[0])
-                value = pooled[metric]
-                if value["value"] is not None:
-                    _estimate(axis, value, i - 0.1)
+                _estimate(axis, pooled[metric], i - 0.1)
                 no_skill = pooled["majority_accuracy"] if metric == "accuracy" else 0.5
                 axis.vlines(no_skill, i - 0.4, i + 0.4, color=MANY[1], ls="--", lw=1.2)
             axis.set(ylim=(len(runs) - 0.5, -0.5), xlim=(-0.03, 1.03), title=title)
@@ -215,24 +211,22 @@ def overview(rows: Sequence[Row], metric: str, out: Path) -> None:
 def cohort(scans: pd.DataFrame, classes: Sequence[str], out: Path) -> None:
     """Draw the label against site, sex, age and head motion, as far as they are known."""
     colours = class_colours(classes)
-    panels = [("site", "Scans by site"), ("sex", "Scans by sex"), ("age", "Age"), ("mean_fd", "Head motion")]
-    panels = [(c, t) for c, t in panels if c in scans and scans[c].notna().any()]
-    panels = panels or [("task", "Scans")]
+    panels = {"site": "Scans by site", "sex": "Scans by sex", "age": "Age", "mean_fd": "Head motion"}
+    names = [name for name in panels if name in scans and scans[name].notna().any()] or ["task"]
     units = {"age": "years", "mean_fd": "mean FD (mm)"}
-    names = [column for column, _ in panels]
     many_sites = len(names) > 1 and "site" in names and scans["site"].nunique() > 4  # these get a row of their own
     others = [name for name in names if name != "site"] if many_sites else names
     rows: Any = [["site"] * len(others), others] if many_sites else [others]
     with canvas(out, height=4.6 if many_sites else 2.6) as figure:
         axes = figure.subplot_mosaic(rows)
-        for column, title in panels:
+        for column in names:
             axis = axes[column]
             if column in units:
                 _strip(axis, scans, column, colours)
                 axis.set_ylabel(units[column])
             else:
                 _counts(axis, scans, column, colours)
-            axis.set_title(title)
+            axis.set_title(panels.get(column, "Scans"))
         handles = [axes[names[0]].plot([], [], "s", color=c, label=name)[0] for name, c in colours.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(len(classes), 7))
 

@@ -128,15 +128,8 @@ def carpet(
         networks = networks.where(networks.map(sizes) >= 0.035 * len(networks), "other")
     names = [n for n in sorted(networks.unique()) if n != "other"] + ["other"] * ("other" in set(networks))
     order = np.concatenate([np.flatnonzero(networks == n) for n in names])
-    picture = axis.imshow(
-        series[:, order].T,
-        aspect="auto",
-        cmap=DIVERGING,
-        vmin=-limit,
-        vmax=limit,
-        interpolation="nearest",
-        extent=(extent[0], extent[1], len(order), 0),
-    )
+    look: Any = {"cmap": DIVERGING, "vmin": -limit, "vmax": limit, "aspect": "auto", "interpolation": "nearest"}
+    picture = axis.imshow(series[:, order].T, extent=(*extent, len(order), 0), **look)
     ends = np.cumsum([int((networks == n).sum()) for n in names])
     for end in ends[:-1]:
         axis.axhline(end, color=INK, lw=0.7)
@@ -222,8 +215,8 @@ def _draw_strip(axis: Axes, curve: pd.DataFrame, scale: dict[str, Any]) -> Any:
     return picture
 
 
-def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFrame, *, headroom: float = 0.06) -> None:
-    """Draw one curve over its events, with their key on the axis `beside` and `headroom` below the lanes of events."""
+def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFrame) -> None:
+    """Draw one curve over its events, with their key on the axis `beside`."""
     time = curve["time"].to_numpy()
     step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
     drawn = [name for name in ("mean", "low", "high", "untrained", "raw") if name in curve]
@@ -231,7 +224,7 @@ def draw_course(axis: Axes, beside: Axes, curve: pd.DataFrame, events: pd.DataFr
     agreed = {kind: rows[rows["share"] >= MOST] for kind, rows in events.groupby("trial_type", sort=False)}
     colours = {kind: MANY[i % len(MANY)] for i, kind in enumerate(agreed)}
     lanes = _lanes({kind: set(rows["volume"]) for kind, rows in agreed.items()})
-    room = (high - low or 1.0) * (1 + headroom)
+    room = (high - low or 1.0) * 1.06  # between the curve and the lanes of events
     top = low + room * (1 + LANE * 1.3 * (max(lanes.values(), default=-1) + 1))
     for kind, rows in agreed.items():
         bottom, colour = low + room * (1 + LANE * (0.3 + 1.3 * lanes[kind])), colours[kind]
@@ -273,13 +266,10 @@ def _lanes(kinds: dict[str, set[int]]) -> dict[str, int]:
 
 def _stretches(rows: pd.DataFrame, step: float) -> list[tuple[float, float, float]]:
     """Join consecutive volumes of equal share: start and end (s), and the share to the nearest tenth."""
-    joined: list[tuple[float, float, float]] = []
-    for time, share in zip(rows["time"], rows["share"].round(1), strict=True):
-        if joined and abs(joined[-1][1] - time) < 0.01 * step and joined[-1][2] == share:
-            joined[-1] = (joined[-1][0], time + step, share)
-        else:
-            joined.append((time, time + step, share))
-    return joined
+    share = rows["share"].round(1)
+    is_start = ((rows["time"].diff() - step).abs() >= 0.01 * step) | (share.diff() != 0)
+    parts = rows.assign(share=share).groupby(is_start.cumsum())
+    return list(zip(parts["time"].min(), parts["time"].max() + step, parts["share"].first(), strict=True))
 
 
 def draw_masked(
@@ -322,12 +312,10 @@ def draw_landmarks(curves: Sequence[Curve], out: Path) -> None:
     """Draw accuracy with its spread over folds, and importance: a row per dataset."""
     with canvas(out, height=0.9 + 2.6 * len(curves)) as figure:
         grid = figure.subplots(len(curves), 2, squeeze=False, sharex="row")
-        for letter, (left, right), (title, subsets, landmarks, chance) in zip(
-            ascii_lowercase, grid, curves, strict=False
-        ):
-            means, sds = (
-                subsets[subsets["fold"] == fold].set_index(["level", "offset"]).sort_index() for fold in ("mean", "sd")
-            )
+        for letter, (left, right), curve in zip(ascii_lowercase, grid, curves, strict=False):
+            title, subsets, landmarks, chance = curve
+            indexed = subsets.set_index(["fold", "level", "offset"]).sort_index()
+            means, sds = indexed.loc["mean"], indexed.loc["sd"]
             for level, (name, colour) in LEVELS.items():
                 if level == "token" and means["accuracy"].loc[level].equals(means["accuracy"].loc["scan"]):
                     continue  # one sample per scan

@@ -19,11 +19,11 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from bolt.io.files import atomic
+from bolt.io.files import atomic, read_yaml
 
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs pages of notes for every PDF
 WIDTH = 7.2  # inches: two journal columns
-INK, MUTED, LINE = "#1f2933", "#66717e", "#d5dae1"
+LINE = "#d5dae1"
 TWO = ("#c0392b", "#2166ac")
 MANY = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7a5195", "#8a7f00", "#7f7f7f")
 LANDMARK = "#f5c35b"
@@ -31,32 +31,9 @@ DIVERGING = "RdBu_r"
 DPI = 180
 NOT_EMBEDDED = ("GDEF", "GPOS", "GSUB")
 """Tables of fonts for kerning and ligatures: text in a PDF is already laid out, and reducing them takes longest."""
-RC: Any = {  # matplotlib's stubs want each key as a literal
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Helvetica", "Arial"],  # for viewers of SVG
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "figure.facecolor": "white",
-    "svg.hashsalt": "bolt",  # equal figures, equal files
-    "svg.fonttype": "none",  # text stays editable
-    "pdf.fonttype": 42,  # TrueType, embedded; many journals refuse matplotlib's default
-}
+RC: Any = read_yaml(Path(__file__).with_name("style.yaml"))  # matplotlib's stubs want each key as a literal
+"""Matplotlib's parameters."""
+INK, MUTED = RC["text.color"], RC["xtick.color"]
 
 
 def class_colours(classes: Sequence[str]) -> dict[str, str]:

@@ -41,9 +41,8 @@ CORRELATIONS = (
 def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
     """Draw curves of deletion and insertion (``faithfulness.tsv``): a row per replacement, a line per order."""
     with canvas(out, height=5.4) as figure:
-        panels = figure.subplots(
-            len(REPLACEMENTS), len(DIRECTIONS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
-        )
+        shared: Any = {"sharex": True, "sharey": True, "gridspec_kw": {"wspace": 0.08}}
+        panels = figure.subplots(len(REPLACEMENTS), len(DIRECTIONS), **shared)
         for row, replacement in zip(panels, REPLACEMENTS, strict=True):
             unit = "volumes" if replacement == "mean" else "blocks"
             for axis, direction in zip(row, DIRECTIONS, strict=True):
@@ -51,12 +50,7 @@ def draw_faithfulness(lines: pd.DataFrame, out: Path) -> None:
                 for order in reversed(ORDERS):
                     line = here[here["order"] == order].sort_values("share")
                     colour, dashes, width = ORDER_STYLES[order]
-                    look: Any = {
-                        "color": colour,
-                        "ls": dashes,
-                        "lw": width,
-                        "zorder": 3 if order == "importance" else 2,
-                    }
+                    look: Any = {"color": colour, "ls": dashes, "lw": width, "zorder": 2 + (order == "importance")}
                     axis.plot(100 * line["share"], line["probability"], label=ORDERS[order], **look)
                     axis.fill_between(100 * line["share"], line["low"], line["high"], color=colour, alpha=0.12, lw=0)
                 axis.set(xlim=(0, 100), ylim=(0, 1.02), title=NAMES["curves"][replacement][direction])
@@ -130,10 +124,8 @@ def draw_stability(folds: pd.DataFrame, out: Path) -> None:
         axes = figure.subplots(1, 2)
         for axis, (what, measure, title) in zip(axes, panels, strict=True):
             means = folds[folds["what"] == what].groupby(["one", "other"])[measure].mean()  # over classes
-            square = np.full((len(names), len(names)), np.nan)
-            for (one, other), mean in means.items():  # type: ignore[misc]
-                i, j = names.index(one), names.index(other)
-                square[i, j] = square[j, i] = mean
+            half = means.unstack().reindex(index=names, columns=names)
+            square = half.combine_first(half.T).to_numpy()
             image = axis.imshow(square, cmap=DIVERGING, vmin=-1, vmax=1)
             axis.set_facecolor(LINE)  # the diagonal: a fold and itself
             for (i, j), value in np.ndenumerate(square):

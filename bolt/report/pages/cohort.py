@@ -23,8 +23,10 @@ from bolt.jobs.provenance import provenance_path
 from bolt.report import tables
 from bolt.report.figures import performance
 from bolt.report.figures import series as figures
-from bolt.report.html import Block, Picture, Table, Text, drawn, figure_folder, filled, say, write_report_page
+from bolt.report.html import Block, Picture, Table, Text, drawn, filled, say, write_report_page
 from bolt.report.pages.subjects import Subject
+from bolt.report.runs import figure_folder
+from bolt.report.tables import read_result
 from bolt.series.cache import SeriesCache, volumes_of
 
 
@@ -71,9 +73,9 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
     if layout.cohort.is_file():
         published = filled("published", read_table(layout.cohort))
         blocks.append(Table(published, say("cohort.published"), layout.cohort))
+    exclusions, warnings = read_result(layout.exclusions), read_result(layout.warnings)
     excluded, included = (
-        int((read_table(file, text=("scan_id",))["stage"] == DUPLICATES).sum()) if file.is_file() else 0
-        for file in (layout.exclusions, layout.warnings)
+        int((table.get("stage", pd.Series(dtype=str)) == DUPLICATES).sum()) for table in (exclusions, warnings)
     )
     if excluded + included:
         blocks.append(Text(say("cohort.duplicates", excluded=excluded, included=included), warning=True))
@@ -83,7 +85,6 @@ def cohort_section(study: Study, used: pd.DataFrame) -> list[Block]:
         *[Text(row.words, warning=row.verdict in (DIFFERS, MAY_DIFFER)) for row in tests.itertuples()],
         Table(tables.cohort_tests(tests), say("cohort.tests"), file),
     ]
-    warnings = read_table(layout.warnings, text=("scan_id",)) if layout.warnings.is_file() else pd.DataFrame()
     if len(warnings):
         n = warnings["scan_id"].nunique()
         blocks.append(Text(f"{n} included scan{'s have' if n > 1 else ' has'} warnings:", warning=True))
@@ -120,11 +121,9 @@ def with_motion(used: pd.DataFrame, layout: Layout, atlas: str) -> pd.DataFrame:
 
 def quality_section(study: Study) -> list[Block]:
     """Summarise the quality measures and link to the quality page; [] if quality was not assessed."""
-    layout = study.layout
-    if not layout.quality.is_file():
-        return []
+    layout, table = study.layout, read_result(study.layout.quality)
     cutoffs = {name: (bound, value) for bound, name, value in study.config.quality.cutoffs()}
-    shown = tables.quality(read_table(layout.quality, text=("scan_id", "subject", "anatomy")), cutoffs)
+    shown = table if table.empty else tables.quality(table, cutoffs)
     if shown.empty:
         return []
     linked = layout.quality_page.is_file()
@@ -159,7 +158,7 @@ def series_section(study: Study, atlas: str) -> list[Block]:
         caption = say("series.coverage", atlas=atlas)
         blocks.append(drawn(picture, caption, figures.coverage, pd.DataFrame(spread), threshold))
 
-    coverage = read_table(folder / "coverage.tsv", text=("name",))
+    coverage = read_result(folder / "coverage.tsv")
     lost = coverage[(coverage["n_uncovered"] > 0) | (coverage["n_constant"] > 0)]
     if lost.empty:
         blocks.append(Text(f"{atlas}: every ROI is covered in every scan."))
@@ -206,5 +205,4 @@ def spaces_section(layout: Layout, scans: Iterable[str], atlases: Iterable[str])
     table, file = pd.DataFrame(rows, columns=list(SPACE_COLUMNS)), layout.tables / "output_spaces.tsv"
     write_table(table, file, SPACE_COLUMNS)
     parts = [{"atlas": atlas, "part": part} for atlas, part in table.groupby("atlas", sort=False)]
-    shown = filled("spaces", parts)
-    return [Table(shown, say("series.spaces", variants=layout.variants), file)]
+    return [Table(filled("spaces", parts), say("series.spaces", variants=layout.variants), file)]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 
+from bolt.atlases.image import Atlas, load_atlas
 from bolt.config import Paths
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
@@ -22,46 +24,18 @@ from bolt.explain.explainable import has_importance, sees_brain
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import BoltError, DataError
-from bolt.io.files import holds_something, read_json, read_table
+from bolt.io.files import holds_something, read_json
 from bolt.report.figures.brains import centres, plot_connectome, plot_networks, plot_overview, plot_regions, write_views
 from bolt.report.figures.series import TimeCourse, draw_masked, draw_tasks, of_task, time_course
 from bolt.report.figures.trust import plot_network_matrices, plot_roi_matrices
-from bolt.report.html import (
-    Block,
-    Chapter,
-    Picture,
-    Table,
-    Text,
-    View,
-    drawn,
-    figure_folder,
-    filled,
-    run_anchor,
-    run_figure,
-    run_scope,
-    run_title,
-    say,
-    write_report_page,
-)
-from bolt.report.pages.trust import (
-    faithfulness_blocks,
-    landmarks_blocks,
-    leaks_section,
-    sanity_blocks,
-    stability_blocks,
-    truth_blocks,
-)
+from bolt.report.html import Block, Chapter, Picture, Table, Text, View, drawn, filled, say, write_report_page
+from bolt.report.pages import trust
 from bolt.report.pages.verdicts import MARKS, believed, counted, verdicts_of
-from bolt.report.tables import TASK_KEYS, alignment_table, selected_rois, sign_counts, task_titles
+from bolt.report.runs import figure_folder, run_anchor, run_figure, run_scope, run_title
+from bolt.report.tables import TASK_KEYS, alignment_table, read_result, selected_rois, sign_counts, task_titles
 from bolt.series.cache import SeriesCache, volumes_of
 
-if TYPE_CHECKING:
-    import nibabel as nib
-
-    from bolt.atlases.image import Atlas
 EXAMPLES = 1  # scans per class
-ROI_TEXT = ("class", "name", "network", "hemisphere")
-CONNECTION_TEXT = ("class", "name_a", "network_a", "name_b", "network_b")
 DRAWN = 50
 """Connections of each class on the brain."""
 SHOWN = 15
@@ -95,12 +69,13 @@ def unexplained(study: Study) -> dict[str, list[str]]:
 def examples(study: Study, run: ModelRun) -> list[dict[str, Any]]:
     """Return some explained test scans of each class: rows of ``predictions.tsv``, correctly predicted ones first."""
     folds = explained_folds(run.folder, study.folds_of(run))
-    tables = [read_predictions(run.fold(fold) / "predictions.tsv") for fold in folds]
-    tests = [table[table["role"] == "test"] for table in tables]
-    found = pd.concat(tests) if tests else pd.DataFrame(columns=["label", "predicted", "scan_id"])
-    found = found.assign(wrong=found["predicted"] != found["label"]).sort_values(["wrong", "scan_id"])
+    if not folds:
+        return []
+    found = pd.concat(read_predictions(run.fold(fold) / "predictions.tsv") for fold in folds).query("role == 'test'")
+    found = found.assign(wrong=found["predicted"] != found["label"])
+    first = found.sort_values(["wrong", "scan_id"]).groupby("label").head(EXAMPLES)
     classes = study.dataset.classes or []
-    return [row for name in classes for row in found[found["label"] == name].head(EXAMPLES).to_dict("records")]
+    return [row for name in classes for row in first[first["label"] == name].to_dict("records")]
 
 
 def _course(study: Study, run: ModelRun, scan: dict[str, Any], cache: SeriesCache) -> tuple[int, TimeCourse]:
@@ -119,15 +94,14 @@ def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
     if not scans:
         return []
     cache = SeriesCache(run.cache)
-    truth = study.layout.tables / "true_landmarks.tsv"
-    events = read_table(truth, text=("scan_id",)) if truth.is_file() else None
+    events = read_result(study.layout.tables / "true_landmarks.tsv")
     blocks: list[Block] = []
     for scan in scans:
         name, predicted = scan["scan_id"], scan["predicted"]
         row, course = _course(study, run, scan, cache)
         title = f"{name} · true: {scan['label']} · predicted: {predicted} ({scan[f'p_{predicted}']:.2f})"
-        planted = None if events is None else events.loc[events["scan_id"] == name, "volume"].to_numpy(int)
-        caption = say("moments.example", name=name, wrong=scan["wrong"], planted=events is not None)
+        planted = None if events.empty else events.loc[events["scan_id"] == name, "volume"].to_numpy(int)
+        caption = say("moments.example", name=name, wrong=scan["wrong"], planted=planted is not None)
         shown: Any = {"title": title, "landmarks": planted}
         picture = run_figure(study, run, f"{name}_importance")
         blocks.append(drawn(picture, caption, time_course, course, cache.series(row), cache.rois, **shown))
@@ -136,16 +110,10 @@ def moments_blocks(study: Study, run: ModelRun) -> list[Block]:
 
 def tasks_blocks(study: Study, run: ModelRun) -> list[Block]:
     """Show importance over each task, its relation to events, and one task's masked series; [] without events."""
-    out, missing = run.explanation, dict.fromkeys(TASK_KEYS, "")
-    if not (out / "tasks.tsv").is_file():
-        return []
-    curves = read_table(out / "tasks.tsv", text=tuple(TASK_KEYS)).fillna(missing)
+    out, files = run.explanation, ("tasks.tsv", "tasks_blocks.tsv", "tasks_alignment.tsv")
+    curves, events, aligned = (read_result(out / file).fillna(dict.fromkeys(TASK_KEYS, "")) for file in files)
     if curves.empty:
         return []
-    events, aligned = (
-        read_table(out / name, text=(*TASK_KEYS, "trial_type")).fillna(missing)
-        for name in ("tasks_blocks.tsv", "tasks_alignment.tsv")
-    )
     caption = say("moments.task", shift=study.config.explain.hrf_shift)
     blocks: list[Block] = [
         drawn(run_figure(study, run, "tasks"), caption, draw_tasks, curves, events),
@@ -155,7 +123,7 @@ def tasks_blocks(study: Study, run: ModelRun) -> list[Block]:
         about = read_json(out / "tasks_series.json")
         key = (about["class"], about["task"], about["run"])
         series, masked = np.load(out / "tasks_series.npy", allow_pickle=False)
-        rois = read_table(run.cache / "rois.tsv", text=("name", "network", "hemisphere"))
+        rois = read_result(run.cache / "rois.tsv")
         shown = of_task(curves, key), of_task(events, key), series, masked, rois, about["RepetitionTime"]
         caption = say("moments.masked", title=task_titles([key])[key])
         blocks.append(drawn(run_figure(study, run, "masked_task"), caption, draw_masked, *shown))
@@ -170,7 +138,7 @@ def draw_overview(study: Study, run: ModelRun) -> None:
     _, course = _course(study, run, scans[0], SeriesCache(run.cache))
     weights = run.explanation / "roi_weights.tsv"
     image = label_image(study, run.atlas) if weights.is_file() else None
-    table = None if image is None else read_table(weights, text=ROI_TEXT)
+    table = None if image is None else read_result(weights)
     title = f"{scans[0]['scan_id']}, predicted: {scans[0]['predicted']}"
     plot_overview(table, image, study.dataset.coloured, course, run_figure(study, run, "overview"), title)
 
@@ -180,15 +148,14 @@ def draw_overview(study: Study, run: ModelRun) -> None:
 
 def regions_blocks(study: Study, run: ModelRun) -> list[Block]:
     """Show the brain, the selected ROIs and their networks; [] without ``roi_weights.tsv``."""
-    out = run.explanation
-    if not (out / "roi_weights.tsv").is_file():
+    out, weights = run.explanation, read_result(run.explanation / "roi_weights.tsv")
+    if weights.empty:
         return []
-    weights = read_table(out / "roi_weights.tsv", text=ROI_TEXT)
     blocks = _brain_blocks(study, run, weights)
     blocks.append(Table(selected_rois(weights), say("regions.selected"), out / "roi_weights.tsv"))
     if weights["selected"].astype(bool).any():
         blocks.append(Text(say("regions.signs", counts=sign_counts(weights))))
-    networks = read_table(out / "networks.tsv", text=("class", "network")).fillna({"network": "n/a"})
+    networks = read_result(out / "networks.tsv").fillna({"network": "n/a"})
     if set(networks["network"]) != {"n/a"}:
         picture = run_figure(study, run, "networks")
         blocks.append(drawn(picture, say("regions.networks"), plot_networks, networks, study.dataset.coloured))
@@ -223,15 +190,8 @@ def atlas_of(study: Study, name: str) -> Atlas:
 @lru_cache(maxsize=4)
 def _atlas(place: str, space: str | None, paths: Paths) -> Atlas:
     """Load an atlas once for all models and seeds."""
-    from bolt.atlases.image import load_atlas
-
-    return load_atlas(
-        place,
-        space=space,
-        atlas_dir=paths.atlas_dir,
-        templateflow_home=paths.templateflow_home,
-        cache=paths.carried_atlases,
-    )
+    places: Any = {"atlas_dir": paths.atlas_dir, "templateflow_home": paths.templateflow_home}
+    return load_atlas(place, space=space, cache=paths.carried_atlases, **places)
 
 
 def label_image(study: Study, atlas: str) -> nib.Nifti1Image | None:
@@ -250,10 +210,10 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
     file = run.explanation / "connections.tsv"
     if not holds_something(file):
         return []
-    table = read_table(file, text=CONNECTION_TEXT)
+    table = read_result(file)
     names, classes = list(table["class"].unique()), study.dataset.coloured
     picture = run_figure(study, run, "connections")
-    networks = read_table(run.explanation / "connection_networks.tsv", text=CONNECTION_TEXT)
+    networks = read_result(run.explanation / "connection_networks.tsv")
     if len(networks):
         plot_network_matrices(networks, classes, picture)
     else:
@@ -287,7 +247,7 @@ def connections_blocks(study: Study, run: ModelRun) -> list[Block]:
 def _connected_regions(study: Study, run: ModelRun, image: nib.Nifti1Image | None) -> list[Block]:
     """Show the regions of significant connections; [] if there are none."""
     file, classes = run.explanation / "connection_regions.tsv", study.dataset.coloured
-    table = read_table(file, text=ROI_TEXT)
+    table = read_result(file)
     if classes and len(classes) != 2:
         table, shown = table[table["direction"] == "stronger"], classes
     else:  # of two classes, the other one is predicted where connections are weaker
@@ -315,11 +275,11 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[Part, ...]]] = {
         "Which connections": (connections_blocks,),
     },
     "trust.html": {
-        "Is the planted truth found?": (truth_blocks,),
-        "Do these moments suffice to predict the class?": (landmarks_blocks,),
-        "Is it stable?": (stability_blocks,),
-        "Does it depend on what was learned?": (sanity_blocks,),
-        "Does the model use these moments?": (faithfulness_blocks,),
+        "Is the planted truth found?": (trust.truth_blocks,),
+        "Do these moments suffice to predict the class?": (trust.landmarks_blocks,),
+        "Is it stable?": (trust.stability_blocks,),
+        "Does it depend on what was learned?": (trust.sanity_blocks,),
+        "Does the model use these moments?": (trust.faithfulness_blocks,),
     },
 }
 """Headings of each page and the parts below them, in reading order."""
@@ -333,18 +293,15 @@ def write_explanation(study: Study) -> None:
     DataError
         No run of this configuration was explained.
     """
-    runs = study.runs
-    stories = [story for run in runs if (story := story_of(study, run))]
-    tables = ("landmarks.tsv", "connections.tsv")
-    if not stories and not any((run.explanation / name).is_file() for run in runs for name in tables):
-        where = study.layout.results / "explain"
-        raise DataError(
-            "no run was explained",
-            where=where,
-            hint="Explain a model first: name one that can be in 'models' (bolt, for example)",
-        )
+    stories = [story for run in study.runs if (story := story_of(study, run))]
+    files = [run.explanation / name for run in study.runs for name in ("landmarks.tsv", "connections.tsv")]
+    if not stories and not any(file.is_file() for file in files):
+        hint = "Explain a model first: name one that can be in 'models' (bolt, for example)"
+        raise DataError("no run was explained", where=study.layout.results / "explain", hint=hint)
     write_report_page(study, "explanation.html", stories=stories, unexplained=unexplained(study))
-    write_report_page(study, "trust.html", stories=stories, leaks=leaks_section(study), marks=MARKS, counted=counted)
+    write_report_page(
+        study, "trust.html", stories=stories, leaks=trust.leaks_section(study), marks=MARKS, counted=counted
+    )
 
 
 def story_of(study: Study, run: ModelRun) -> dict[str, Any] | None:
@@ -377,6 +334,6 @@ def _note(study: Study, run: ModelRun) -> str:
     model = study.models[run.model]
     if not (model.members and has_importance(model)):
         return ""
-    title = next(member.title for member in model.members if has_importance(member))
-    others = sum(not has_importance(member) for member in model.members)
-    return say("moments.ensemble", n=len(model.members), title=title, others=others)
+    explained = [member.title for member in model.members if has_importance(member)]
+    n = len(model.members)
+    return say("moments.ensemble", n=n, title=explained[0], others=n - len(explained))

@@ -30,19 +30,13 @@ from bolt.io.files import read_json, read_table, read_yaml
 from bolt.jobs.process import versions
 from bolt.models.parts.calibration import INNER_FOLDS
 from bolt.models.parts.settings import window_volumes
-from bolt.models.registry import (
-    crops_alike,
-    defaults_of,
-    has_epochs,
-    ignores_tail,
-    inputs_of,
-    matrices_in_words,
-)
+from bolt.models.registry import crops_alike, defaults_of, has_epochs, ignores_tail, inputs_of, matrices_in_words
 from bolt.models.ridge import PENALTIES
 from bolt.models.tangent import SHRINKAGES
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.html import TEMPLATES, all_words, say, text_environment
 from bolt.report.pages.performance import reference
+from bolt.report.tables import read_result
 from bolt.training.schedule import HIGH_BETA, LOW_BETA
 
 REFERENCES = TEMPLATES.with_name("references.yaml")
@@ -62,7 +56,7 @@ def methods(study: Study, preprocessing: Sequence[str] = ()) -> list[str]:
     facts = [read_json(scan) for scan in series.glob(f"*/*_atlas-{next(iter(config.atlas_places))}_timeseries.json")]
     made = next(series.glob("*/provenance.json"), None)  # in another environment, perhaps, than this text
     shorter = [about.get("NumberOfVolumesKept", 0) < about.get("NumberOfVolumes", 0) for about in facts]
-    quality = read_table(layout.quality, text=("scan_id",)) if layout.quality.is_file() else pd.DataFrame()
+    quality = read_result(layout.quality)
     measured = quality[[name for name in MEASURES if name in quality]].dropna(how="all")
     known = [cutoff for cutoff in config.quality.cutoffs() if cutoff[1] in measured.dropna(axis=1, how="all")]
     several_sites = study.dataset.site is not None
@@ -129,11 +123,9 @@ def folds_compared(study: Study) -> int:
     for atlas in study.config.atlas_places:
         finished = {}
         for name, model in study.models.items():
-            of_seeds = []
-            for seed in study.config.seeds:
-                file = study.layout.run(atlas, model, seed).folder / "metrics.tsv"
-                folds = read_table(file, text=("fold", "state")) if file.is_file() else None
-                of_seeds.append(set() if folds is None else set(folds.loc[folds["state"] == "ok", "fold"]))
+            folders = [study.layout.run(atlas, model, seed).folder for seed in study.config.seeds]
+            tables = [read_result(folder / "metrics.tsv") for folder in folders]
+            of_seeds = [set(table.loc[table["state"] == "ok", "fold"]) if len(table) else set() for table in tables]
             finished[name] = set.intersection(*of_seeds)
         compared = finished.pop(reference(study).run_name)
         most = max([most, *(len(compared & folds) for folds in finished.values())])

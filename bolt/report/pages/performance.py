@@ -16,13 +16,15 @@ from bolt.evaluate.balanced import BALANCED
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.intervals import FEWEST_GROUPS, FEWEST_PER_CLASS
 from bolt.evaluate.results import Gathered, gather, paired_tests, sites, summaries
-from bolt.io.files import read_json, read_table
+from bolt.io.files import holds_something, read_json, read_table
 from bolt.models.registry import inputs_of
 from bolt.report import tables
 from bolt.report.figures import performance as figures
-from bolt.report.html import Block, Chapter, Table, Text, drawn, figure_folder, run_figure, run_scope, run_title, say
+from bolt.report.html import Block, Chapter, Table, Text, drawn, say
 from bolt.report.numbers import DASH, LEGEND, joined, marked, number, reconstructed
 from bolt.report.pages.verdicts import averaged
+from bolt.report.runs import figure_folder, run_figure, run_scope, run_title
+from bolt.report.tables import read_result
 
 Compared = tuple[list[Entry], list[Gathered]]
 """All models on one atlas, and their predictions by all seeds."""
@@ -62,9 +64,8 @@ def gathered(study: Study) -> dict[str, Compared]:
 
 def performance_sections(study: Study, rows: Mapping[str, Compared]) -> list[Chapter]:
     """Return the comparison of all runs (`gathered`), the searches, and each run."""
-    compared = comparison(study, rows)
-    runs = [run_section(study, run) for run in study.runs]
-    return [*([compared] if compared else []), *search_sections(study), *runs]
+    compared = filter(None, [comparison(study, rows)])
+    return [*compared, *search_sections(study), *(run_section(study, run) for run in study.runs)]
 
 
 def comparison(study: Study, rows: Mapping[str, Compared]) -> Chapter | None:
@@ -139,13 +140,12 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
     file, title = run.folder / "metrics.tsv", run_title(study, run)
     if not file.is_file():
         return Chapter(title, [Text(f"Not evaluated yet: {file} is missing.", warning=True)])
-    metrics, summary = read_table(file, text=("fold", "state")), read_json(run.folder / "summary.json")
+    metrics, summary = read_result(file), read_json(run.folder / "summary.json")
     pooled, chance = summary["pooled"], summary.get("chance")
     blocks: list[Block] = []
     unfinished = metrics.loc[metrics["state"].notna() & (metrics["state"] != "ok"), "fold"]
     if len(unfinished):
-        text = f"Without fold {', '.join(unfinished)}: not finished, see the table."
-        blocks.append(Text(text, warning=True))
+        blocks.append(Text(f"Without fold {', '.join(unfinished)}: not finished, see the table.", warning=True))
     if scope := run_scope(run):
         asked = len(study.folds_of(run))
         wish = "" if asked == study.config.folds.outer else f" ('folds: run' asks for {asked})"
@@ -154,9 +154,8 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
         infos = map(read_json, filter(Path.is_file, (run.fold(k) / "checkpoint.json" for k in study.folds_of(run))))
         separating: list[str] = next((found for info in infos if (found := info.get("separating"))), [])
         blocks.append(Text(say("performance.others", model=model, separating=separating), warning=True))
-    blocks.append(
-        Table(tables.performance(metrics, pooled), say("performance.metrics", classes=study.dataset.classes), file)
-    )
+    caption = say("performance.metrics", classes=study.dataset.classes)
+    blocks.append(Table(tables.performance(metrics, pooled), caption, file))
     if chance and chance["value"] is not None:
         text = say("performance.chance", **chance, averaged=averaged(chance), level=LEVEL)
         blocks.append(Text(text, warning=chance["p"] > LEVEL))
@@ -177,8 +176,7 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
             caption = say("performance.run", roc=pooled.get("roc"))
             blocks.append(drawn(picture, caption, figures.performance, metrics, pooled))
     files = {fold: run.fold(fold) / "history.tsv" for fold in study.folds_of(run)}
-    files = {fold: file for fold, file in files.items() if file.is_file() and file.stat().st_size}
-    if histories := {fold: read_table(file) for fold, file in files.items()}:
+    if histories := {fold: read_table(file) for fold, file in files.items() if holds_something(file)}:
         picture = run_figure(study, run, "training")
         blocks.append(drawn(picture, say("performance.training"), figures.training_curves, histories))
     return Chapter(title, blocks)
@@ -187,7 +185,7 @@ def run_section(study: Study, run: ModelRun) -> Chapter:
 def balanced_blocks(run: ModelRun) -> list[Block]:
     """Show what performance would be if the classes were alike in motion, age, sex and site, or say why not."""
     file = run.folder / "balanced.tsv"
-    table = read_table(file) if file.is_file() else pd.DataFrame()
+    table = read_result(file)
     if table.empty:
         return []
     of_balanced = table[table["population"] == BALANCED].iloc[0]
@@ -200,20 +198,15 @@ def balanced_blocks(run: ModelRun) -> list[Block]:
     return blocks
 
 
-def _fold_of(file: Path) -> int:
-    return int(file.parent.name.removeprefix("fold-"))
-
-
 def search_sections(study: Study) -> list[Chapter]:
     """Return one section per searched model and atlas: what was tried and chosen, and what both schemes gave."""
     sections = []
     for atlas in study.config.atlas_places:
         folder = study.layout.study(atlas, "any", 0).parents[1]
         for searched in sorted(path for path in folder.glob("*") if any(path.glob("fold-*/best.json"))):
-            files = {_fold_of(file): file for file in searched.glob("fold-*/best.json")}
-            best = {fold: read_json(files[fold]) for fold in sorted(files)}
-            tried = {fold: files[fold].with_name("trials.tsv") for fold in best}
-            trials = {fold: read_table(path, text=("state", "reason")) for fold, path in tried.items()}
+            found = [read_json(file) for file in searched.glob("fold-*/best.json")]
+            best = {about["fold"]: about for about in sorted(found, key=lambda about: about["fold"])}
+            trials = {fold: read_result(searched / f"fold-{fold}" / "trials.tsv") for fold in best}
             picture = figure_folder(study.layout) / f"{atlas}_{searched.name}_search.png"
             n_trials, first = sum(map(len, trials.values())), next(iter(best.values()))
             caption = say("performance.chosen", n_trials=n_trials, n_folds=len(best), first=first)

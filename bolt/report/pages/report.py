@@ -36,21 +36,7 @@ from bolt.jobs.provenance import commit
 from bolt.models.registry import fitted_at_once, has_epochs
 from bolt.report import tables
 from bolt.report.figures import performance as figures
-from bolt.report.html import (
-    PAGES,
-    Block,
-    Picture,
-    Table,
-    drawn,
-    figure_folder,
-    filled,
-    pages_of,
-    run_anchor,
-    run_figure,
-    run_scope,
-    say,
-    write_report_page,
-)
+from bolt.report.html import PAGES, Block, Picture, Table, drawn, filled, pages_of, say, write_report_page
 from bolt.report.numbers import DASH, LEGEND, joined, marked, metric_name, name_of_all, reconstructed, scope_of
 from bolt.report.pages.cohort import with_lengths, with_motion, write_cohort
 from bolt.report.pages.explanation import unexplained
@@ -59,6 +45,8 @@ from bolt.report.pages.performance import Compared, gathered, performance_sectio
 from bolt.report.pages.subjects import index_exclusions, write_subjects
 from bolt.report.pages.trust import leaks_section
 from bolt.report.pages.verdicts import MARKS, NOT_SUPPORTED, believed, verdicts_of
+from bolt.report.runs import figure_folder, run_anchor, run_figure, run_scope
+from bolt.report.tables import read_result
 
 PREDICTED, DIFFERENT, BELIEVED = "What was predicted", "What else differs", "May the explanation be believed?"
 SURE = 0.95
@@ -77,13 +65,13 @@ def findings(study: Study, compared: Mapping[str, Compared]) -> dict[str, Any]:
     """
     run, sentences, pictures = reference_run(study), {}, []
     alike = [other for other in study.runs if (other.atlas, other.seed) == (run.atlas, run.seed)]
-    files = {other: other.folder / "summary.json" for other in alike}
-    read = {other: read_json(file) for other, file in files.items() if file.is_file()}
+    evaluated = [other for other in alike if (other.folder / "summary.json").is_file()]
+    read = {other: read_json(other.folder / "summary.json") for other in evaluated}
     summaries = {other: summary for other, summary in read.items() if summary["pooled"]}
     if run in summaries:
         sentences[PREDICTED] = _predicted(study, run, summaries, *compared[run.atlas])
-    tests = study.layout.tables / "cohort_tests.tsv"
-    if tests.is_file() and (text := _different(read_table(tests), study.dataset.classes is not None)):
+    tests = read_result(study.layout.tables / "cohort_tests.tsv")
+    if len(tests) and (text := _different(tests, study.dataset.classes is not None)):
         sentences[DIFFERENT] = text
     verdicts = verdicts_of(study, run)
     moot = bool(verdicts) and verdicts[0].state == NOT_SUPPORTED
@@ -132,12 +120,11 @@ def _predicted(
     tests = paired_tests(entries, gathered, model.shown)
     several = {"seed": run.seed} if len(study.config.seeds) > 1 else {}
     several |= {"atlas": run.atlas} if len(study.config.atlas_places) > 1 else {}
-    others: list[dict[str, Any]] = []
+    others = []
     for other, role in roles.items():
         name, its = study.models[other.model].shown, scope_of(summaries[other])
         how = tables.standing(tests[tests["row"] == name])
-        about = {"name": name, "value": values[other], "scope": its if its != scope else ""}
-        others.append({"how": how, "role": role, **about})
+        others.append((how, name, values[other], its if its != scope else "", role))
     return say(
         "findings.predicted",
         model=model.shown,
@@ -158,12 +145,9 @@ def _predicted(
 
 def _balanced(run: ModelRun) -> dict[str, Any] | None:
     """Return the AUC of a run if the classes were alike, and that of all scans; None if no covariate is known."""
-    file = run.folder / "balanced.tsv"
-    table = read_table(file).dropna(subset="metric") if file.is_file() else pd.DataFrame()
-    if table.empty:
-        return None
-    rows = table[table["metric"] == "auc"].set_index("population", drop=False)
-    if pd.isna(rows.loc[ALL, "value"]):  # no fold has tested both classes
+    table = read_result(run.folder / "balanced.tsv")
+    rows = table.query("metric == 'auc'").set_index("population", drop=False) if len(table) else table
+    if rows.empty or pd.isna(rows.loc[ALL, "value"]):  # no covariate is known, or no fold has tested both classes
         return None
     return rows.loc[BALANCED].to_dict() | {"raw": rows.loc[ALL, "value"]}
 
@@ -215,19 +199,18 @@ def write_report(study: Study) -> None:
     gc.freeze()  # figures leave garbage: do not search all imported modules for it
     layout, pages, atlases = study.layout, pages_of(study), study.config.atlas_places
     scans = read_table(layout.scans, text=TEXT_COLUMNS)
-    exclusions = index_exclusions(scans)
-    if layout.exclusions.is_file():
-        exclusions = read_table(layout.exclusions, text=("scan_id", "stage", "reason")).fillna("")
+    exclusions = read_result(layout.exclusions).fillna("") if layout.exclusions.is_file() else index_exclusions(scans)
     used, first = scans[~scans["scan_id"].isin(exclusions["scan_id"])], next(iter(atlases))
     used = with_lengths(with_motion(used, layout, first), layout, first)
     compared = gathered(study)
     subjects = write_subjects(study, exclusions, compared)
     write_cohort(study, used, exclusions, subjects, reference(study).shown)
-    apart = leaks_section(study) if "trust.html" not in pages else None
-    chapters = performance_sections(study, compared) + ([apart] if apart else [])
+    chapters = performance_sections(study, compared)
+    if "trust.html" not in pages and (apart := leaks_section(study)):
+        chapters.append(apart)
     write_report_page(study, "performance.html", runs=chapters)
     _write_methods(study, used)
-    truth = layout.tables / "truth.tsv"
+    truth = read_result(layout.tables / "truth.tsv")
     write_report_page(
         study,
         "index.html",
@@ -237,7 +220,7 @@ def write_report(study: Study) -> None:
         outer=study.config.folds.outer,
         atlases=atlases,
         models=[model.shown for model in study.models.values()],
-        truth=tables.truth(read_table(truth, text=("measure", "unit"))) if truth.is_file() else None,
+        truth=None if truth.empty else tables.truth(truth),
         scope=run_scope(reference_run(study)),
         findings=findings(study, compared),  # repeats the tests of the cohort
         unexplained={} if "explanation.html" in pages else unexplained(study),
@@ -294,8 +277,7 @@ def _time(hours: float) -> str:
     return f"{hours * 60:.1f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
 
 
-REFRESH = '<meta http-equiv="refresh" content="0; url={place}">'
-START = '<!doctype html><meta charset="utf-8"><title>Report</title>' + REFRESH
+START = '<!doctype html><meta charset="utf-8"><title>Report</title><meta http-equiv="refresh" content="0; url={place}">'
 SHOWN = ("**/figures/*", "**/*_crash.txt")
 """What the pages show of ``derivatives/``."""
 

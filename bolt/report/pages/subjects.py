@@ -7,7 +7,7 @@ They load nothing from elsewhere, and show the images in ``derivatives/<folder>/
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ from bolt.report.pages.quality import GOOD, Rater, Rating, course_strip, coverag
 from bolt.series.cache import SeriesCache, volumes_of
 
 Row = Mapping[Hashable, Any]
-"""Of ``quality.tsv``."""
+"""Of a table."""
 URGENT = ("failed", "excluded", "check", "ok")
 """States, those worth a look first."""
 LISTED = 4
@@ -67,7 +67,7 @@ class Image:
     ratings: list[Rating] = field(default_factory=list)
     scan: str = ""
     figures: list[Figure] = field(default_factory=list)
-    tests: list[dict[Hashable, Any]] = field(default_factory=list)
+    tests: list[Row] = field(default_factory=list)
     courses: list[Figure] = field(default_factory=list)
 
     @property
@@ -87,12 +87,12 @@ class Subject:
     images: list[Image]
 
     @cached_property
-    def tests(self) -> list[dict[Hashable, Any]]:
+    def tests(self) -> list[Row]:
         """Return what was predicted of all scans."""
         return [test for image in self.images for test in image.tests]
 
     @cached_property
-    def _told(self) -> list[dict[Hashable, Any]]:
+    def _told(self) -> list[Row]:
         """Return what the model of the first page predicted, the worst error first."""
         told = [test for test in self.tests if test["reference"]]
         return sorted(told, key=lambda test: -test["error"])
@@ -193,11 +193,11 @@ def _subjects(
     compared: Mapping[str, Compared] | None,
 ) -> list[Subject]:
     scans = scans[scans["exclude_stage"] != SELECTION]
-    rater, known = Rater(study.config, quality), _grouped(quality, "subject")
+    rater, known = Rater(study.config, quality), _grouped(quality.to_dict("records"), "subject")
     if exclusions is None:
         exclusions = index_exclusions(scans)
     excluded = exclusions.drop_duplicates("scan_id").set_index("scan_id")[["stage", "reason"]].to_dict("index")
-    tests = _grouped(predictions_of(study, compared), "scan_id") if compared else {}
+    tests = _grouped(predictions_of(study, compared).to_dict("records"), "scan_id") if compared else {}
     drawn = courses(study) if compared else {}
     subjects = []
     label = study.dataset.label or "label"
@@ -213,10 +213,10 @@ def _subjects(
     return sorted(subjects, key=lambda subject: (URGENT.index(subject.state), -subject.error, subject.name))
 
 
-def _grouped(table: pd.DataFrame, column: str) -> dict[str, list[dict[Hashable, Any]]]:
+def _grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
     """Return the rows of a table by the values of a column; a frame per value would be slow."""
-    groups: dict[str, list[dict[Hashable, Any]]] = {}
-    for row in table.to_dict("records"):
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
         groups.setdefault(row[column], []).append(row)
     return groups
 
@@ -230,7 +230,7 @@ def index_exclusions(scans: pd.DataFrame) -> pd.DataFrame:
 # ---- images
 
 
-def images_of(study: Study, scans: Iterable[str], known: Iterable[Row], rater: Rater) -> list[Image]:
+def images_of(study: Study, scans: Iterable[str], known: Sequence[Row], rater: Rater) -> list[Image]:
     """Return the T1w images of a subject, each followed by its scans, and then scans that were not preprocessed here.
 
     Parameters
@@ -238,18 +238,13 @@ def images_of(study: Study, scans: Iterable[str], known: Iterable[Row], rater: R
     study : Study
     scans : iterable of str
         All scans of the subject.
-    known : iterable of mapping
+    known : sequence of mapping
         The rows of ``quality.tsv`` about them.
     rater : Rater
     """
     layout, images = study.layout, []
-    folders: dict[str, list[Row]] = {}
-    others: dict[str, Row] = {}
-    for row in known:
-        if isinstance(row["anatomy"], str):
-            folders.setdefault(row["anatomy"], []).append(row)
-        else:
-            others[row["scan_id"]] = row
+    folders = _grouped((row for row in known if isinstance(row["anatomy"], str)), "anatomy")
+    others = {row["scan_id"]: row for row in known if not isinstance(row["anatomy"], str)}
     for folder in sorted(folders):
         rated = (rater.rate_all(row, ("T1w",)) for row in folders[folder])  # the same for all scans that have it
         ratings = next(filter(None, rated), [])

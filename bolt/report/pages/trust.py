@@ -20,24 +20,12 @@ from bolt.io.files import holds_something, read_table
 from bolt.report import tables
 from bolt.report.figures.series import Curve, draw_landmarks
 from bolt.report.figures.trust import draw_faithfulness, draw_sanity, draw_stability
-from bolt.report.html import Block, Chapter, Table, Text, drawn, filled, run_figure, say
+from bolt.report.html import Block, Chapter, Table, Text, drawn, filled, say
 from bolt.report.numbers import decimal, interval
-from bolt.report.tables import (
-    CONTROL_NAMES,
-    REPLACED_BY,
-    SANITY_CHECKS,
-    SUMMARIES,
-    area_table,
-    landmark_table,
-    paper_of,
-    read_landmarks,
-    sanity_table,
-    stability_table,
-)
+from bolt.report.runs import run_figure
+from bolt.report.tables import CONTROL_NAMES, REPLACED_BY, SANITY_CHECKS, SUMMARIES, read_result
 from bolt.series.cache import SeriesCache
 
-AREAS_TEXT = ("replacement", "direction", "order", "folds", "missing_folds", *(f"better_than_{c}" for c in CONTROLS))
-"""Columns of text in the tables of faithfulness."""
 UNITS = {"scan_id": "scans", "subject": "subjects", "group": "families", "site": "sites"}
 
 
@@ -54,27 +42,27 @@ def truth_blocks(study: Study, run: ModelRun) -> list[Block]:
     file = truth_file(study, run)
     if file is None:
         return []
-    rows = tables.truth(read_table(file, text=("measure", "unit")))
+    rows = tables.truth(read_result(file))
     rows = rows[rows["measure"].str.contains("landmark|planted")]
     return [Table(filled("planted", rows), say("trust.truth"), file)]
 
 
 def landmarks_blocks(study: Study, run: ModelRun) -> list[Block]:
     """Compare important volumes with other choices, and more important volumes with less important ones."""
-    file, subset_file = run.explanation / "landmarks.tsv", run.explanation / "subsets.tsv"
-    if not file.is_file():
+    file = run.explanation / "landmarks.tsv"
+    table, subsets = read_result(file), read_result(run.explanation / "subsets.tsv")
+    if table.empty:
         return []
     explain, classes = study.config.explain, study.dataset.classes or []
     comparable = explain.tokens == Explain().tokens
     compared = paper_dataset(study.dataset, study.config.folds.scheme) if comparable else None
-    table = read_landmarks(file)
-    shown = landmark_table(table, paper_of(compared, run.atlas), expected=study.config.folds.outer)
+    paper = tables.paper_of(compared, run.atlas)
+    shown = tables.landmark_table(table, paper, expected=study.config.folds.outer)
     blocks: list[Block] = [
         Table(shown, say("landmarks.table", explain=explain), file),
         Text(say("landmarks.meaning", fixed=(classes or [""])[-1])),
         Text(say("landmarks.fitted", inner="inner" in set(table["importance"]))),
     ]
-    subsets = read_landmarks(subset_file) if subset_file.is_file() else pd.DataFrame()
     if len(subsets):
         curves = [Curve("", subsets, table, 1 / max(1, len(classes)))]
         caption = say("landmarks.subsets", tokens=explain.tokens)
@@ -87,7 +75,7 @@ def stability_blocks(study: Study, run: ModelRun) -> list[Block]:
     file = run.explanation / "stability.tsv"
     if not file.is_file():
         return []
-    table = read_table(file, text=("between", "what", "class", "one", "other"))
+    table = read_result(file)
     if not table["what"].isin(["regions", "importance"]).any():
         blocks: list[Block] = [Text("Stability cannot be assessed from a single fold: train more folds.")]
     else:
@@ -98,15 +86,13 @@ def stability_blocks(study: Study, run: ModelRun) -> list[Block]:
             n_scans = folds.loc[folds["what"] == "importance", "n"].max()
             caption = say("stability.picture", n_classes=folds["class"].nunique(), n_scans=n_scans)
             blocks.append(drawn(run_figure(study, run, "stability"), caption, draw_stability, folds))
-    return blocks if table.empty else [*blocks, Table(stability_table(table), say("stability.table"), file)]
+    return blocks if table.empty else [*blocks, Table(tables.stability_table(table), say("stability.table"), file)]
 
 
 def sanity_blocks(study: Study, run: ModelRun) -> list[Block]:
     """Show how much importance remains with random weights or labels; [] if that was not checked, or is disabled."""
     file = run.explanation / "sanity.tsv"
-    if not study.config.explain.sanity.asked or not file.is_file():
-        return []
-    table = read_table(file, text=("check", "layer", "fold", "verdict", "note"))
+    table = read_result(file) if study.config.explain.sanity.asked else pd.DataFrame()
     if table.empty:
         return []
     ends = table[table["verdict"].notna()].set_index("check", drop=False)
@@ -122,7 +108,7 @@ def sanity_blocks(study: Study, run: ModelRun) -> list[Block]:
             rho=f"ρ = {correlation(row)}",
             undefined=pd.isna(row["rho"]),
             again=f"ρ = {correlation(control)}" if control else "",
-            no_control=no_control(control),
+            no_control=say("sanity.no_control", control=control),
             note=row["note"],
         )
         blocks.append(Text(text, warning=verdict != ("reproducible" if row["check"] == RETRAINED else "passed")))
@@ -131,12 +117,7 @@ def sanity_blocks(study: Study, run: ModelRun) -> list[Block]:
         each = "independent" in set(table["check"])
         caption = say("sanity.picture", each=each, n_scans=cascade["n_scans"].iloc[0], gone=GONE)
         blocks.append(drawn(run_figure(study, run, "sanity"), caption, draw_sanity, table))
-    return [*blocks, Table(sanity_table(table), say("sanity.table"), file)]
-
-
-def no_control(control: Mapping[str, Any] | None) -> str:
-    """Return why the checks have no positive control, as a sentence; `control` is its row of ``sanity.tsv``."""
-    return say("sanity.no_control", control=control)
+    return [*blocks, Table(tables.sanity_table(table), say("sanity.table"), file)]
 
 
 def correlation(row: Mapping[str, Any]) -> str:
@@ -150,7 +131,7 @@ def faithfulness_blocks(study: Study, run: ModelRun) -> list[Block]:
     options = study.config.explain.faithfulness
     if options.scans == 0 or not all(holds_something(file) for file in files):
         return []
-    lines, areas = (read_table(file, text=AREAS_TEXT) for file in files)
+    lines, areas = map(read_result, files)
     first = areas.iloc[0].to_dict()
     missing = first["missing_folds"] if isinstance(first["missing_folds"], str) else ""
     scans = f"{first['n_scans']} test scans of fold {first['folds']}{missing and f'; without fold {missing}'}."
@@ -158,7 +139,7 @@ def faithfulness_blocks(study: Study, run: ModelRun) -> list[Block]:
     return [
         Text(outcome(areas)),
         drawn(run_figure(study, run, "faithfulness"), caption, draw_faithfulness, lines),
-        Table(area_table(areas), say("faithfulness.areas", scans=scans), files[1]),
+        Table(tables.area_table(areas), say("faithfulness.areas", scans=scans), files[1]),
     ]
 
 

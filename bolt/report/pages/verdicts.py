@@ -20,23 +20,15 @@ from bolt.config.study import Study
 from bolt.explain.tasks import TRANSITIONS
 from bolt.explain.trust.faithfulness import CONTROLS
 from bolt.explain.trust.similarity import GONE, RETRAINED
-from bolt.io.files import holds_something, read_json, read_table, read_yaml
+from bolt.io.files import holds_something, read_json, read_yaml
 from bolt.report.html import TEMPLATES, fill, say
 from bolt.report.numbers import decimal, p_value, signed
-from bolt.report.pages.trust import correlation, no_control, truth_file
-from bolt.report.tables import CONTROL_NAMES, REPLACED_BY
+from bolt.report.pages.trust import correlation, truth_file
+from bolt.report.tables import CONTROL_NAMES, REPLACED_BY, read_result
 
 SUPPORTED, NOT_SUPPORTED, NOT_TESTED = "supported", "not supported", "not tested"
 MARKS = {SUPPORTED: "✓", NOT_SUPPORTED: "✗", NOT_TESTED: "○"}
 """Shown beside the colour."""
-TEXT = (
-    *("fold", "importance", "tokens", "level", "class", "task", "run", "trial_type", "name", "network", "hemisphere"),
-    *("between", "what", "one", "other", "measure", "unit", "passed", "check", "layer", "verdict", "note"),
-    *("question", "first", "second"),
-    *("replacement", "direction", "order", *(f"better_than_{control}" for control in CONTROLS)),
-)
-"""Columns of text in the files that answer questions."""
-
 SANITY_OUTCOMES = {"passed": SUPPORTED, "not passed": NOT_SUPPORTED, "no control": NOT_TESTED}
 """Outcomes by those verdicts of ``sanity.tsv`` that are called otherwise."""
 CIRCULAR = ("random direction", "wrong class")
@@ -195,7 +187,8 @@ def sanity(table: pd.DataFrame, *, check: str) -> Answer | None:
     if row is None or row["verdict"] == "not done":
         return None
     again = correlation(control) if control and control["verdict"] != "not done" else ""
-    facts = {"rho": correlation(row), "again": again, "reason": no_control(control), "note": row["note"]}
+    reason = say("sanity.no_control", control=control)
+    facts = {"rho": correlation(row), "again": again, "reason": reason, "note": row["note"]}
     outcome = SANITY_OUTCOMES.get(row["verdict"], row["verdict"])
     if outcome == SUPPORTED and not again:  # a table of an earlier version
         outcome = NOT_TESTED
@@ -288,7 +281,7 @@ def ask(name: str, evidence: Evidence) -> Verdict | None:
     question, file, answer = questions()[name], evidence.file(questions()[name]["file"]), None
     thresholds = question.get("thresholds", {})
     if file:
-        data = read_json(file) if file.suffix == ".json" else read_table(file, text=TEXT)
+        data = read_json(file) if file.suffix == ".json" else read_result(file)
         answer = MEASURES[name](data, **thresholds)
     if answer is None and question.get("optional"):
         return None

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fontTools import subset
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -50,19 +51,6 @@ def test_a_canvas_saves_what_matplotlib_would(tmp_path):
     assert not set(style.NOT_EMBEDDED) & set(subset.Options().drop_tables)  # elsewhere as before
 
 
-def test_time_course_marks_tokens_and_truth(tmp_path):
-    random = np.random.default_rng(0)
-    weights, values = random.uniform(size=40), random.standard_normal((40, 12))
-    plain, marked = tmp_path / "plain.png", tmp_path / "marked.png"
-    one, three = (series.TimeCourse(weights, np.array(rows), 2.0, np.arange(40)) for rows in ([3], [3, 20, 30]))
-    series.time_course(one, values, ROIS, plain)
-    series.time_course(three, values, ROIS, marked, landmarks=np.array([4, 5]), title="s")
-    assert has_colour(marked, MANY[2]) and not has_colour(plain, MANY[2])
-    assert has_colour(plain, LANDMARK, 1000) and not has_colour(plain, LANDMARK, 9000)
-    assert has_colour(marked, LANDMARK, 9000)  # three bars of a fortieth of the axis each
-    assert marked.with_suffix(".svg").is_file()
-
-
 @pytest.fixture
 def drawn(monkeypatch):
     """The axes of every picture that is drawn, and not saved."""
@@ -95,7 +83,7 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
     random = np.random.default_rng(0)
     volumes = np.setdiff1d(np.arange(5, 40), [10, 12])
     weights, values = random.uniform(size=len(volumes)), random.standard_normal((len(volumes), 12))
-    course = series.TimeCourse(weights, np.array([6]), 2.0, volumes)
+    course = series.TimeCourse(weights, np.array([6, 9]), 2.0, volumes)
     series.time_course(course, values, ROIS, tmp_path / "a.png", landmarks=np.array([0]))
     series.example_series(values, ROIS, 2.0, volumes, tmp_path / "b.png", "")
     upper, lower = drawn[0][:2]
@@ -104,8 +92,10 @@ def test_time_starts_at_the_first_kept_volume_and_dropped_ones_are_gaps(tmp_path
     assert line[np.isnan(line[:, 1]), 0].tolist() == [20.0, 24.0]
     assert alone.tolist() == [[22.0, weights[5]]]
     assert upper.get_xlim() == (9.0, 79.0)
-    assert upper.patches[0].get_x() == 25.0  # the seventh row is volume 13
-    assert upper.collections[0].get_paths()[0].vertices[:, 0].min() == 9.0  # the event is in the first volume kept
+    assert [patch.get_x() for patch in upper.patches] == [25.0, 31.0]  # the seventh row is volume 13, the tenth 16
+    (event,) = upper.collections
+    assert event.get_paths()[0].vertices[:, 0].min() == 9.0  # in the first volume kept
+    assert [to_hex(artist.get_facecolor()) for artist in (*upper.patches, event)] == [LANDMARK, LANDMARK, MANY[2]]
     for axis in (lower, drawn[1][0]):
         assert axis.images[0].get_extent()[:2] == [9.0, 79.0]
         blank = np.ma.getmaskarray(axis.images[0].get_array()).all(axis=0)
@@ -179,19 +169,14 @@ def test_each_value_is_drawn_once_beside_its_site_and_too_few_scans_are_hollow()
 
 
 @pytest.mark.parametrize(("metric", "label"), [("auc", "AUC"), ("r", "r")])
-def test_more_rows_than_can_be_told_apart(tmp_path, metric, label):
-    rows = [f"model {i}" for i in range(MOST + 2)]
-    draw_sites(table(rows, metric), tmp_path / "sites.png")
+def test_the_reference_and_as_many_others_as_can_be_told_apart_are_drawn_and_reconstructed_ones_marked(
+    tmp_path, metric, label
+):
+    others = [f"model {i}" for i in range(MOST + 1)]
+    draw_sites(table([*others, "BolT"], metric), tmp_path / "sites.png", reference="BolT", unknown=others[1:2])
     text = (tmp_path / "sites.svg").read_text()
-    assert all((f"model {i}<" in text) == (i < MOST) for i in range(MOST + 2)) and f">{label}<" in text
-
-
-def test_the_reference_is_drawn_whatever_its_place_and_reconstructed_rows_are_marked(tmp_path):
-    rows = [*(f"model {i}" for i in range(MOST)), "BolT"]
-    draw_sites(table(rows), tmp_path / "sites.png", reference="BolT", unknown=["model 1", f"model {MOST - 1}"])
-    text = (tmp_path / "sites.svg").read_text()
-    assert ">BolT<" in text and ">model 0<" in text and ">model 1 †<" in text and f"model {MOST - 1}" not in text
-    assert "† reconstructed" in text
+    assert all((f">{name}" in text) == (i < MOST - 1) for i, name in enumerate(others)) and ">BolT<" in text
+    assert ">model 1 †<" in text and ">model 0<" in text and "† reconstructed" in text and f">{label}<" in text
 
 
 def test_a_table_without_sites_or_values_is_not_drawn():

@@ -10,11 +10,11 @@ import pytest
 from bolt.evaluate.balanced import ALL, COLUMNS
 from bolt.evaluate.results import gather
 from bolt.io.files import read_json, write_json, write_table, write_text, write_yaml
-from bolt.report.html import run_figure
 from bolt.report.pages import report as module
 from bolt.report.pages.performance import balanced_blocks, gathered
 from bolt.report.pages.report import BELIEVED, PREDICTED, believed, findings, write_report
 from bolt.report.pages.verdicts import NOT_SUPPORTED, NOT_TESTED, SUPPORTED, Verdict, questions
+from bolt.report.runs import run_figure
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import entry, write_run
 from tests.report.before import as_before

@@ -27,11 +27,6 @@ def study(tmp_path_factory):
     return make_pages(tmp_path_factory.mktemp("pages"))
 
 
-@pytest.fixture
-def made(study):
-    return study.layout
-
-
 def make_pages(folder, n=10):
     """Write the pages of subjects, of whom sub-3 is flipped, sub-5 moved much, sub-7 failed, sub-9 is unlike others."""
     paths = {"results": str(folder / "results"), "work": str(folder / "work")}
@@ -74,7 +69,8 @@ def page(path):
     return path.read_text(encoding="utf-8")
 
 
-def test_every_link_and_picture_of_an_unpacked_report_exists_and_nothing_comes_from_elsewhere(made, tmp_path):
+def test_every_link_and_picture_of_an_unpacked_report_exists_and_nothing_comes_from_elsewhere(study, tmp_path):
+    made = study.layout
     with pytest.raises(DataError, match="no report yet"):
         zip_report(made, tmp_path / "report.zip")
     assert not (tmp_path / "report.zip").exists()
@@ -106,8 +102,8 @@ def test_pages_of_some_subjects_are_written_beside_others(study):
         path.write_bytes(before[path])
 
 
-def test_the_group_page_lists_excluded_scans_with_reasons(made):
-    text = page(made.quality_page)
+def test_the_group_page_lists_excluded_scans_with_reasons(study):
+    text = page(study.layout.quality_page)
     excluded = re.search(r'<section id="excluded">(.*?)</section>', text, re.S)[1]
     assert excluded.count("<tr>") == 4 and "left and right seem to be exchanged" in excluded
     assert "mean FD 0.7 mm is above the cut-off 0.5" in excluded and "functional: no brain found." in excluded
@@ -117,8 +113,9 @@ def test_the_group_page_lists_excluded_scans_with_reasons(made):
     assert len(rows) == 10 and [head.count("<th"), *{row.count("<td") for row in rows}] == [12, 12]
 
 
-def test_a_subjects_page_says_what_to_think_of_a_number(made):
-    good, flipped, failed, odd = (page(made.subjects / f"sub-{i}.html") for i in (0, 3, 7, 9))
+def test_a_subjects_page_says_what_to_think_of_a_number_and_has_pictures_of_this_run_alone(study):
+    """None of the space that was configured before, and none of a scan that failed since they were drawn."""
+    good, flipped, failed, odd = (page(study.layout.subjects / f"sub-{i}.html") for i in (0, 3, 7, 9))
     assert "(1 of 10, those worth a look first)" in failed and "(10 of 10, those worth a look first)" not in failed
     assert '<span class="state ok">ok</span>' in good and "good, cut-off 0.8" in good
     assert "beyond, cut-off 0.8" in flipped and "state excluded" in flipped
@@ -127,11 +124,7 @@ def test_a_subjects_page_says_what_to_think_of_a_number(made):
     assert "9 of 10 ROIs are covered" in good and "Not covered: &lt;d&gt;" in good
     assert good.index("coregistration_boldref.svg") < good.index("carpetplot_bold.webp")  # the order of importance
 
-
-def test_pictures_are_of_this_run_alone(made):
-    """None of the space that was configured before, and none of a scan that failed since they were drawn."""
-    good, flipped, failed = (page(made.subjects / f"sub-{i}.html") for i in (0, 3, 7))
-    assert "space-Former" not in good and f"space-{made.space}_desc-tsnr" in good
+    assert "space-Former" not in good and f"space-{study.layout.space}_desc-tsnr" in good
     assert "carpetplot" in flipped  # excluded for its quality: its pictures show why
     assert "tissues_T1w" in failed and "carpetplot" not in failed and "ROIs are covered" not in failed
 

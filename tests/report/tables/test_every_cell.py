@@ -125,24 +125,10 @@ def alignment():
 
 def stability():
     """Two pairs of folds and one pair of seeds: mean, lowest and highest of each."""
-    agreement = {"pearson": 0.10, "spearman": 0.20, "spearman_raw": 0.30}
-    empty = dict.fromkeys(("dice", "pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p"), np.nan)
-    null = {"dice": 0.41, "pearson_null": 0.05, "pearson_null_high": 0.09, "dice_null": 0.12, "dice_null_high": 0.31}
-    regions = [
-        {"between": "folds", "what": "regions", "class": "F", "one": one, **{k: v + d for k, v in agreement.items()}}
-        | null
-        | {"p": 0.024, "same_class": np.nan}
-        for one, d in {"0": 0.01, "1": 0.03, "mean": 0.02, "lowest": 0.01, "highest": 0.03}.items()
-    ]
-    halves = [row | {"what": "halves", "between": "seeds", "pearson": -0.04} for row in regions]
-    importance = [
-        {"between": "seeds", "what": "importance", "class": np.nan, "one": one, "pearson": np.nan, "spearman": 0.7,
-         "spearman_raw": -0.84, "same_class": 0.93} | empty
-        for one in ("0", "mean", "lowest", "highest")
-    ]  # fmt: skip
-    yield readable.stability_table(pd.DataFrame(regions + halves + importance))
-    yield readable.stability_table(pd.DataFrame(regions))
-    yield readable.stability_table(pd.DataFrame(importance).assign(same_class=0.0))
+    found = given("stability")
+    yield readable.stability_table(found)
+    yield readable.stability_table(found[:5])
+    yield readable.stability_table(found[10:].assign(same_class=0.0))
 
 
 def sanity():
@@ -157,22 +143,8 @@ def areas():
 
 
 def landmarks():
-    """Digits: level, metric, and the kind of volumes; the sd is a tenth of the mean's mirror."""
-    kinds = {("fitted", "important"): 1, ("inner", "important"): 4, ("none", "random"): 2, ("fitted", "wrong class"): 3}
-    levels = {"subject": 1, "scan": 2, "token": 3}
-    found = pd.DataFrame(
-        {"fold": fold, "importance": importance, "tokens": tokens, "level": level, "n_test": n}
-        | {metric: (100 * (start + place) + 10 * m + k) / 1000 for m, metric in enumerate(METRICS)}
-        for (importance, tokens), k in kinds.items()
-        for level, place in levels.items()
-        for fold, start, n in (("0", 6, 9), ("mean", 0, 5), ("sd", 3, 5))
-    )
-    paper = pd.DataFrame(
-        {"tokens": tokens, "metric": metric, "mean": start + m / 100, "sd": start + 0.1 + m / 100}
-        for tokens, start in (("random", 0.9), ("important", 0.7))
-        for m, metric in enumerate(METRICS)
-    )
-    yield readable.landmark_table(found, paper, expected=9)
+    """Digits: level, metric, and the kind of volumes; the sd is three more in the first."""
+    yield readable.landmark_table(given("landmarks"), given("paper"), expected=9)
 
 
 TABLES = (
@@ -246,7 +218,6 @@ def test_numbers():
     shown = {3.0: "3", 0.12345: "0.123", 1234.5: "1234", np.nan: "–", None: "–", 104: "104"}
     assert {value: numbers.number(value) for value in shown} == shown
     assert numbers.percent(0.8333) == "83.3" and numbers.percent(None) == "–"
-    assert numbers.joined({"a": "x", "b": "x", "c": ""}) == ["a; b: x"]
 
 
 def test_a_run_that_was_not_evaluated_has_no_numbers(tmp_path):
