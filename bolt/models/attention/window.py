@@ -65,9 +65,11 @@ class Shape:
         global token: in the scan); BOLD to CLS, by position in the window; CLS to CLS.
         """
         windows = self.windows
-        field = {"local": windows.window + 2 * self.fringe, "global": max(windows.lengths) + self.beyond, "none": 0}[
-            windows.cls_token
-        ]
+        field = {
+            "local": windows.window + 2 * self.fringe,
+            "global": max(windows.lengths) + self.beyond,
+            "none": 0,
+        }[windows.cls_token]
         return 2 * self.reach - 1, field, windows.window if field else 0, 1
 
     def zeros(self, like: Tensor, *copies: int) -> Maps:
