@@ -119,7 +119,8 @@ def associate(known: pd.DataFrame, column: str, classes: Sequence[str] | None, s
         rows = rows.groupby(["group", "label"], as_index=False).mean()
     label, values = _categories(rows["label"], classes), rows.drop(columns=["group", "label"])
     family = rows["group"].astype("category").cat.codes.to_numpy(int)
-    return compare_families(label.to_numpy().squeeze(), values.to_numpy().squeeze(), family, seed)
+    label, values = (table.squeeze("columns").to_numpy(float) for table in (label, values))
+    return compare_families(label, values, family, seed)
 
 
 def _categories(values: pd.Series, order: Sequence[str] | None = None) -> pd.DataFrame:
