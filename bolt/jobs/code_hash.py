@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -64,10 +65,7 @@ def _code(module: str) -> tuple[list[str], str]:
     if module not in kept or kept[module][0] != content:
         tree = ast.parse(source)
         names = [name for name in _imports(tree) if name.split(".")[0] == "bolt"]
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-        code = ast.dump(tree).encode() + source_beside
+        code = ast.dump(_without_docstrings(tree)).encode() + source_beside
         kept[module] = content, names, hashlib.sha256(code).hexdigest()
     _, names, code_hash = kept[module]
     return [name for name in names if _is_module(name)], code_hash
@@ -94,9 +92,24 @@ def _is_module(name: str) -> bool:
 def _imports(tree: ast.Module) -> list[str]:
     """Return all names that a module imports: of modules, and of what is in them."""
     names: dict[str, None] = {}
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             names |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= dict.fromkeys([node.module, *(f"{node.module}.{alias.name}" for alias in node.names)])
     return list(names)
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in _statements(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all statements within, but none of the many more expressions, as `ast.walk` would."""
+    yield node
+    for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for statement in getattr(node, block, []):
+            yield from _statements(statement)
