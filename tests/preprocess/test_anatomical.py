@@ -31,6 +31,15 @@ def repeats(head, tmp_path):
     return truth, affine, paths
 
 
+def test_another_image_is_brought_to_place_and_intensity_of_the_first(repeats):
+    truth, _, paths = repeats
+    first, second = images.read(paths[0]), images.read(paths[1])
+    head = truth > 20
+    moved_back = anatomical.aligned(second, first, SETTINGS).numpy()[head]
+    assert np.corrcoef(second.numpy()[head], truth[head])[0, 1] < 0.9 < np.corrcoef(moved_back, truth[head])[0, 1]
+    assert np.median(moved_back) == pytest.approx(np.median(first.numpy()[head]), rel=0.05)
+
+
 @pytest.mark.slow
 def test_the_average_is_less_noisy_and_leaves_out_what_differs(repeats, tmp_path):
     truth, affine, paths = repeats

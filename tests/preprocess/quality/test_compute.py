@@ -13,9 +13,9 @@ import pytest
 from scipy import ndimage
 
 from bolt.config import load_registration
-from bolt.preprocess import images, tissues
+from bolt.preprocess import images, registration, tissues
 from bolt.preprocess.quality import compute
-from bolt.preprocess.quality.compute import coregistration_numbers, ghost_ratio, shift_margin, slice_jumps
+from bolt.preprocess.quality.compute import _mirrored, coregistration_numbers, ghost_ratio, shift_margin, slice_jumps
 from bolt.preprocess.registration import normalised_mutual_information
 
 SHAPE, SIZE = (24, 22, 20), 2.0
@@ -159,6 +159,49 @@ def test_a_slice_that_jumps_is_counted_and_a_head_that_does_is_not():
     volumes[11, :, :, 3] += 30
     assert slice_jumps(iter(volumes), brain) >= 1
     assert slice_jumps(iter(volumes[:2]), brain) == 0
+
+
+@pytest.mark.parametrize(("spacing", "searched_at"), [(1.0, 2.0), (3.0, 3.0)])
+def test_the_mirror_image_is_sought_where_the_mirrored_head_would_be(monkeypatch, spacing, searched_at):
+    """The start maps a mirrored BOLD voxel to the place of the original, mirrored at the middle of the T1w's brain."""
+    affine = np.diag([4.0, 4, 4, 1])
+    affine[:3, 3] = [-30, -20, -10]
+    brain = np.zeros((18, 16, 14))
+    brain[3:10, 4:12, 4:10] = 1
+    bold, mask = (images.to_ants(data, affine) for data in (5 + blobs(0)[:18, :16, :14], brain))
+    sharp = np.diag([spacing, spacing, spacing, 1])
+    head = np.zeros((20, 18, 16))
+    head[4:11, 5:12, 5:12] = 1  # its middle is at x = 7 voxels
+    t1w, t1w_mask = (images.to_ants(data, sharp) for data in (50 + 10 * blobs(1)[:20, :18, :16], head))
+    pose = images.rigid_matrix(np.array([3.0, -2, 5, 0.1, 0.05, -0.08]), np.zeros(3))
+    asked, answer = [], images.rigid_matrix(np.array([1.0, 2, 3, 0, 0.1, 0]), np.zeros(3))
+
+    def rigid(fixed, moving, search_mask, start, centre):
+        asked.append((fixed.numpy(), moving, search_mask.numpy(), start, centre))
+        return answer
+
+    monkeypatch.setattr(registration, "rigid", rigid)
+    monkeypatch.setattr(registration, "seed", lambda given: asked.append(given))
+    found = compute._register_mirrored(_mirrored(bold), _mirrored(mask), t1w, t1w_mask, pose, SETTINGS)
+    np.testing.assert_allclose(found @ answer, np.eye(4), atol=1e-9)
+    seeded, (fixed, moving, search_mask, start, centre) = asked
+    assert seeded is SETTINGS
+    for voxel in ([0, 0, 0], [17, 3, 5], [4, 15, 13]):
+        i, j, k = voxel
+        x, y, z = images.apply(np.linalg.inv(pose), images.apply(affine, np.array([i, j, k], float)))
+        mirrored = images.apply(affine, np.array([17 - i, j, k], float))
+        np.testing.assert_allclose(images.apply(start, mirrored), [2 * 7 * spacing - x, y, z], atol=1e-4)
+    np.testing.assert_allclose(centre, images.mask_centre(brain[::-1], affine))
+    np.testing.assert_allclose(fixed, (bold.numpy() * brain)[::-1])
+    assert np.allclose(moving.spacing, searched_at)
+    assert moving.numpy()[0, 0, 0] == 0 and moving.numpy().max() > 50  # the T1w is zero outside its brain
+    np.testing.assert_array_equal(search_mask > 0, ndimage.binary_dilation(brain[::-1] > 0, ball(2)))
+
+
+def ball(radius: int) -> np.ndarray:
+    """Return the voxels within `radius` of the middle, as ITK's structuring element has them."""
+    places = np.indices((2 * radius + 1,) * 3) - radius
+    return (places**2).sum(0) <= (radius + 0.5) ** 2
 
 
 def test_an_exchange_of_left_and_right_is_seen_wherever_the_head_was(head):
