@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nibabel as nib
 import numpy as np
@@ -22,6 +23,10 @@ from bolt.atlases.labels import labels_of_image, load_labels, read_label_image, 
 from bolt.io.bids import atlas_name, is_image, space_of, stem_of, table_of
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import sha256
+
+if TYPE_CHECKING:
+    from bolt.config import Paths
+    from bolt.config.study import Study
 
 SPHERE_AFFINE = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
 SPHERE_SHAPE = (91, 109, 91)  # the 2-mm grid of FSL's MNI152, left to right
@@ -127,6 +132,23 @@ def load_atlas(
     image, facts = carry_over(atlas.image, atlas.name, atlas.sha256, source, space, home, cache)
     _require_same_labels(image, atlas.labels, Path(facts["Transform"]))
     return replace(atlas, spaces=[space], image=image, sha256=_digest(image), carried=facts)
+
+
+def atlas_of(study: Study, name: str) -> Atlas:
+    """Return an atlas of a study's configuration, with its image in the study's space."""
+    return _configured_atlas(study.config.atlas_places[name], study.space, study.config.paths)
+
+
+@lru_cache(maxsize=4)
+def _configured_atlas(place: str, space: str | None, paths: Paths) -> Atlas:
+    """Load an atlas once for all models and seeds."""
+    return load_atlas(
+        place,
+        space=space,
+        atlas_dir=paths.atlas_dir,
+        templateflow_home=paths.templateflow_home,
+        cache=paths.carried_atlases,
+    )
 
 
 def _atlas_of_folder(name: str, space: str | None, atlas_dir: Path | None, templateflow_home: Path | None) -> Atlas:

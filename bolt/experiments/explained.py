@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bolt.atlases.image import atlas_of
 from bolt.config import Experiment
 from bolt.config.study import Entry, Study
 from bolt.evaluate.results import due, gather
@@ -23,7 +24,6 @@ from bolt.io.files import columns, holds_something, read_json, read_table, write
 from bolt.report.figures.series import Curve, draw_landmarks, draw_masked, draw_tasks, of_task
 from bolt.report.html import filled, say
 from bolt.report.numbers import joined, scope_text
-from bolt.report.pages.explanation import atlas_of
 from bolt.report.tables import TASK_KEYS, Sheet, landmark_table, paper_of, read_result, selected_rois, task_titles
 
 KEYS = {name: LANDMARK_COLUMNS[name] for name in ("importance", "tokens", "level")}

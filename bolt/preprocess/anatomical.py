@@ -108,9 +108,15 @@ def extract_brain(folder: Path, settings: Registration, t1w: str, template: str,
     target, head = (clip_intensity(images.read(path)) for path in (template, t1w))
     fixed, moving = (images.resample_to_spacing(image, max(COARSE, *image.spacing)) for image in (target, head))
     seed(settings)
-    options: dict[str, Any] = {"outprefix": f"{folder}/head_", "reg_iterations": (60, 40, 0)}
-    options |= {"aff_iterations": tuple(settings.affine_iterations), "aff_shrink_factors": (4, 2, 1)}
-    whole = register(fixed, moving, **options, aff_smoothing_sigmas=(2, 1, 0))
+    whole = register(
+        fixed,
+        moving,
+        outprefix=f"{folder}/head_",
+        aff_iterations=tuple(settings.affine_iterations),
+        aff_shrink_factors=(4, 2, 1),
+        aff_smoothing_sigmas=(2, 1, 0),
+        reg_iterations=(60, 40, 0),
+    )
     affine, cropped = whole["fwdtransforms"][1], []
     for image, mask in ((target, known), (head, warped_mask(moving, whole["invtransforms"]))):
         fine = images.resample_to_spacing(image, max(settings.mask_resolution, *head.spacing))
@@ -241,10 +247,16 @@ def normalise(
         fixed = images.resample_to_spacing(fixed, spacing)
     moving = warp(fixed, clip_intensity(brain), [bent, affine])
     seed(settings)
-    options: dict[str, Any] = {"syn_metric": settings.syn_metric, "reg_iterations": tuple(settings.syn_iterations)}
-    options |= {"outprefix": f"{folder}/refined_", "initial_transform": "Identity"}
-    options["syn_sampling"] = 32 if settings.syn_metric == "mattes" else 4
-    refined = register(fixed, moving, "SyNOnly", **options)
+    refined = register(
+        fixed,
+        moving,
+        "SyNOnly",
+        outprefix=f"{folder}/refined_",
+        initial_transform="Identity",
+        reg_iterations=tuple(settings.syn_iterations),
+        syn_metric=settings.syn_metric,
+        syn_sampling=32 if settings.syn_metric == "mattes" else 4,
+    )
     matrix = ants.read_transform(str(affine))
     there, back = (next(path for path in refined[key] if "Warp" in path) for key in ("fwdtransforms", "invtransforms"))
     forward, inverse = Path(folder, "t1w_to_template.h5"), Path(folder, "template_to_t1w.h5")

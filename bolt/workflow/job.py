@@ -162,11 +162,9 @@ class Job:
 
     def atlas(self, name: str) -> Atlas:
         """Load a configured atlas in the space of the images."""
-        from bolt.atlases.image import load_atlas  # jobs that need no image start without nibabel
+        from bolt.atlases.image import atlas_of  # jobs that need no image start without nibabel
 
-        place, paths = self.config.atlas_places[name], self.config.paths
-        where = {"templateflow_home": paths.templateflow_home, "cache": paths.carried_atlases}
-        return load_atlas(place, space=self.study.space, atlas_dir=paths.atlas_dir, **where)
+        return atlas_of(self.study, name)
 
     def series_cache(self) -> SeriesCache:
         """Open the series that a model reads: the input `cache` is the manifest of their cache."""

@@ -97,10 +97,20 @@ def cortex_view(
     figure = Figure(figsize=(inches, inches), dpi=DPI, facecolor="none")
     canvas = FigureCanvasAgg(figure)
     axes: Any = figure.add_axes((0, 0, 1, 1), projection="3d", facecolor="none")
-    coded = np.where(codes > 0, codes, np.nan).astype(float)
-    look: Any = {"cmap": ListedColormap(list(colours)), "vmin": 1, "vmax": max(len(colours), 2), "colorbar": False}
-    look |= {"bg_map": meshes()[f"sulc_{side}"], "bg_on_data": False, "axes": axes, "engine": "matplotlib"}
-    plotting.plot_surf_roi(meshes()[f"infl_{side}"], coded, hemi=side, view=view, **look)
+    plotting.plot_surf_roi(
+        meshes()[f"infl_{side}"],
+        np.where(codes > 0, codes, np.nan).astype(float),
+        hemi=side,
+        view=view,
+        bg_map=meshes()[f"sulc_{side}"],
+        bg_on_data=False,
+        cmap=ListedColormap(list(colours)),
+        vmin=1,
+        vmax=max(len(colours), 2),
+        colorbar=False,
+        axes=axes,
+        engine="matplotlib",
+    )
     axes.set_box_aspect(None, zoom=1.45)
     canvas.draw()
     picture = np.asarray(canvas.buffer_rgba())
@@ -230,8 +240,9 @@ class Brain:
 
     def slices(self, figure: Any, box: Box, n: int, size: float) -> None:
         """Draw n axial slices; letters of `size` points."""
-        where: Any = {"axes": figure.add_axes(_fractions(figure, box)), "cut_coords": cuts(self.heights, n)}
-        self._overlay(plotting.plot_anat(_template(), display_mode="z", **where, **SLICE_STYLE), size)
+        axes, heights = figure.add_axes(_fractions(figure, box)), cuts(self.heights, n)
+        display = plotting.plot_anat(_template(), axes=axes, display_mode="z", cut_coords=heights, **SLICE_STYLE)
+        self._overlay(display, size)
 
     def _overlay(self, display: Any, size: float) -> None:
         display.annotate(size=size)
@@ -335,8 +346,13 @@ def plot_networks(table: pd.DataFrame, classes: Sequence[str], out: Path) -> Non
             for i, name in enumerate(classes):
                 rows = table[table["class"] == name].set_index("network").reindex(networks)
                 places = np.arange(len(rows)) + (i - (len(classes) - 1) / 2) * step
-                look: Any = {"color": colours[name], "label": name, "error_kw": {"ecolor": INK, "elinewidth": 0.8}}
-                axes.barh(places, rows[mean] * factor, step * 0.9, xerr=rows[sd] * factor, **look)
+                axes.barh(
+                    *(places, rows[mean] * factor, step * 0.9),
+                    xerr=rows[sd] * factor,
+                    color=colours[name],
+                    label=name,
+                    error_kw={"ecolor": INK, "elinewidth": 0.8},
+                )
             axes.set_xlabel(label)
             axes.set_yticks(np.arange(len(networks)), networks)
             axes.grid(axis="x", color=LINE, linewidth=0.6)
@@ -404,9 +420,19 @@ def plot_connectome(table: pd.DataFrame, image: nib.Nifti1Image, classes: Sequen
             matrix[a, b] = matrix[b, a] = rows["r"]
             top = 1 - row * CONNECTOME / height
             axes = figure.add_axes((0, top - CONNECTOME / height, 0.9, 0.9 * CONNECTOME / height))
-            look: Any = {"edge_vmin": -largest, "edge_vmax": largest, "edge_cmap": colour_map(classes, str(name))}
-            look |= {"edge_kwargs": {"linewidth": 1.2}, "node_size": 10, "node_color": INK, "colorbar": row == 0}
-            plotting.plot_connectome(matrix, centres(image, values), axes=axes, display_mode="lyrz", **look)
+            plotting.plot_connectome(
+                matrix,
+                centres(image, values),
+                axes=axes,
+                display_mode="lyrz",
+                node_size=10,
+                node_color=INK,
+                edge_cmap=colour_map(classes, str(name)),
+                edge_vmin=-largest,
+                edge_vmax=largest,
+                edge_kwargs={"linewidth": 1.2},
+                colorbar=row == 0,
+            )
             figure.text(0.01, top - 0.02, str(name), va="top", fontweight="bold", fontsize=9)
 
 
@@ -442,9 +468,17 @@ def write_views(
         depth = PolyData(**{side: meshes()[f"sulc_{side}"] for side in numbers})
         data, background = (SurfaceImage(mesh=mesh, data=values) for values in (PolyData(**numbers), depth))
         shown = np.abs(chosen[chosen != 0])
-        look |= {"threshold": shown.min() * 0.999 if len(shown) else 1e-6, "vmax": shown.max() if len(shown) else 1.0}
-        look |= {"title_fontsize": 16, "colorbar_fontsize": 12}
-        cortex = plotting.view_surf(surf_mesh=mesh, surf_map=data, bg_map=background, hemi="both", **look)
+        cortex = plotting.view_surf(
+            surf_mesh=mesh,
+            surf_map=data,
+            bg_map=background,
+            hemi="both",
+            threshold=float(shown.min()) * 0.999 if len(shown) else 1e-6,
+            vmax=float(shown.max()) if len(shown) else 1.0,
+            title_fontsize=16,
+            colorbar_fontsize=12,
+            **look,
+        )
         for view, file in zip((volume, cortex), files, strict=True):
             write_text(str(view.html), file)
         views[" and ".join(classes) if together else name] = files

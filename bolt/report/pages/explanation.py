@@ -7,15 +7,13 @@ missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import nibabel as nib
 import numpy as np
 import pandas as pd
 
-from bolt.atlases.image import Atlas, load_atlas
-from bolt.config import Paths
+from bolt.atlases.image import atlas_of
 from bolt.config.layout import ModelRun
 from bolt.config.study import Study
 from bolt.evaluate.metrics import read_predictions
@@ -180,18 +178,6 @@ def _brain_blocks(study: Study, run: ModelRun, weights: pd.DataFrame) -> list[Bl
         blocks.append(View(cortex, f"Interactive cortex: selected regions, {shown}", caption))
         blocks.append(View(volume, f"Interactive slices: weights of all regions, {shown}", caption))
     return blocks
-
-
-def atlas_of(study: Study, name: str) -> Atlas:
-    """Return a configured atlas with its image in the study's space."""
-    return _atlas(study.config.atlas_places[name], study.space, study.config.paths)
-
-
-@lru_cache(maxsize=4)
-def _atlas(place: str, space: str | None, paths: Paths) -> Atlas:
-    """Load an atlas once for all models and seeds."""
-    places: Any = {"atlas_dir": paths.atlas_dir, "templateflow_home": paths.templateflow_home}
-    return load_atlas(place, space=space, cache=paths.carried_atlases, **places)
 
 
 def label_image(study: Study, atlas: str) -> nib.Nifti1Image | None:
