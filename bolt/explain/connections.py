@@ -34,7 +34,7 @@ from bolt.evaluate.metrics import fold_predictions
 from bolt.evaluate.scores import Floats, Positions, number_arrays
 from bolt.explain.regions import select
 from bolt.explain.trust.stability import map_pairs, write_agreement
-from bolt.explain.weights import write_array
+from bolt.explain.weights import save_array
 from bolt.io.files import columns, write_table
 from bolt.series.cache import SeriesCache, connectivity, n_pairs
 
@@ -122,7 +122,7 @@ def write_connections(
         listed.append(table.assign(same_sign=same_sign[order], n_folds=len(np.unique(fold)), n=len(fold)))
         strength = _strengths(rois, np.where(p < ALPHA, r, 0), np.stack([each[0] for each in own_maps]), fraction)
         regions += [each.assign(**{"class": name}) for each in strength]
-    write_array(np.stack(all_r), out / "connections.npy")
+    save_array(np.stack(all_r), out / "connections.npy")
     by_fold = {str(k): np.stack(each, axis=1) for k, *each in zip(np.unique(fold), *maps, strict=True)}
     pairs = map_pairs({name: each[0] for name, each in by_fold.items()}, shown, fraction)
     rows = [row | {"between": "folds", "what": "connections"} for row in pairs]

@@ -33,7 +33,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bolt.evaluate.paired import FEWEST_FOLDS, corrected_t
 from bolt.evaluate.scores import METRICS, scores
-from bolt.explain.weights import SIGN_CONTROLS, read_controls, read_importance, write_array
+from bolt.explain.weights import SIGN_CONTROLS, read_controls, read_importance, save_array
 from bolt.io.errors import DataError
 from bolt.io.files import columns, holds_something, write_table
 
@@ -475,8 +475,8 @@ def _tested(first: pd.Series, second: pd.Series, ratio: float) -> dict[str, Any]
 
 def write_landmarks(landmarks: Landmarks, out: Path) -> None:
     """Write tables, and the coefficients of regressions on important volumes and on controls."""
-    write_array(landmarks.coefficients, out / "coefficients.npy")
-    write_array(landmarks.controls, out / "coefficients_controls.npy")
+    save_array(landmarks.coefficients, out / "coefficients.npy")
+    save_array(landmarks.controls, out / "coefficients_controls.npy")
     tests = landmark_tests(landmarks.table, landmarks.curve, landmarks.ratio)
     write_table(tests, out / "landmark_tests.tsv", TEST_COLUMNS)
     write_table(landmarks.curve, out / "subsets.tsv", SUBSET_COLUMNS)

@@ -22,7 +22,7 @@ from scipy import stats
 from bolt.cohort.confounding import holm
 from bolt.config import Explain
 from bolt.explain.trust.similarity import relative_to_untrained
-from bolt.explain.weights import UNTRAINED, read_importance, write_array
+from bolt.explain.weights import UNTRAINED, read_importance, save_array
 from bolt.io.errors import DataError
 from bolt.io.files import columns, read_table, write_json, write_table
 
@@ -399,6 +399,6 @@ def _write_masked(cache: Any, courses: list[Course], out: Path, settings: Explai
     importance = curve_table(course).set_index("volume")["mean"].reindex(range(len(mean))).to_numpy()
     low, high = np.nanmin(importance), np.nanmax(importance)
     scaled = (importance - low) / (high - low or 1)
-    write_array(np.stack([mean, mean * scaled[:, None]]), out / "tasks_series.npy")
+    save_array(np.stack([mean, mean * scaled[:, None]]), out / "tasks_series.npy")
     about = "mean over test scans of the z-scored ROI series (volumes, rois); the same times mean importance, 0 to 1"
     write_json({"Description": about, **course.name, "RepetitionTime": course.tr}, out / "tasks_series.json")

@@ -37,7 +37,7 @@ CONTROLS_FILE = "importance_controls.npy"
 IMPORTANCE_FILES = ("importance.npy", CONTROLS_FILE, "importance.tsv")
 
 
-def write_array(array: Array, path: Path) -> None:
+def save_array(array: Array, path: Path) -> None:
     """Write an array, float32."""
     with atomic(path) as temporary:
         np.save(temporary, array.astype(np.float32))
@@ -59,7 +59,7 @@ def write_importance(table: pd.DataFrame, weights: list[Array], run_fold: Path, 
     """
     lengths = np.array([len(w) for w in weights], dtype=int)
     table = table.assign(length=lengths, offset=lengths.cumsum() - lengths)
-    write_array(np.concatenate([np.empty(0, np.float32), *weights]), run_fold / f"{name}.npy")
+    save_array(np.concatenate([np.empty(0, np.float32), *weights]), run_fold / f"{name}.npy")
     write_table(table.reindex(columns=list(IMPORTANCE_COLUMNS)), run_fold / f"{name}.tsv", IMPORTANCE_COLUMNS)
 
 
@@ -80,7 +80,7 @@ def write_controls(controls: list[Array], run_fold: Path) -> None:
     run_fold : Path
         Folder of the fold.
     """
-    write_array(np.concatenate(controls, axis=1), run_fold / CONTROLS_FILE)
+    save_array(np.concatenate(controls, axis=1), run_fold / CONTROLS_FILE)
 
 
 def read_controls(run_fold: Path) -> dict[str, list[Array]]:

@@ -20,7 +20,7 @@ from bolt.explain.importance import load_bolt
 from bolt.explain.relevance import integrated_gradients, rollout
 from bolt.explain.trust.faithfulness import CURVES, INDEX_COLUMNS, ORDERS
 from bolt.explain.trust.similarity import position_curves
-from bolt.explain.weights import read_importance, write_array
+from bolt.explain.weights import read_importance, save_array
 from bolt.io.errors import DataError
 from bolt.io.files import write_table
 from bolt.models.bolt import BolT
@@ -73,7 +73,7 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
             raise DataError(what, where=run_fold, hint="Train and explain the fold again with this cache")
         random = np.random.default_rng([seed, rows[scan]])
         curves.append(scan_curves(model, series, weights[i], positions[i], settings, random))
-    write_array(np.stack(curves), run_fold / f"{CURVES}.npy")
+    save_array(np.stack(curves), run_fold / f"{CURVES}.npy")
     write_table(table.iloc[chosen][list(INDEX_COLUMNS)], run_fold / f"{CURVES}.tsv", INDEX_COLUMNS)
 
 
