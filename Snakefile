@@ -29,6 +29,7 @@ from bolt.workflow.start import shell_prefix, start, tell_jobs, use_own_interpre
 from bolt.workflow.watched import files_of
 
 internals.plan_quickly()
+internals.plan_anew_after_a_checkpoint()
 internals.announce_interruption()
 
 if not internals.has_configfile(workflow):

@@ -60,7 +60,7 @@ def run_app(options: argparse.Namespace) -> int:
         given = {key: values for key, values in wishes.filters.items() if values}
         wishes.filters = read_filter(options.bids_filter_file) | given
     if options.work_dir is not None:
-        wishes.settings["paths"] = {"work": str(options.work_dir.resolve())}
+        wishes.settings["paths"] = wishes.settings.get("paths", {}) | {"work": str(options.work_dir.resolve())}
     if options.level == "group":
         wishes.participants = options.participant_label or []
     name = options.name or name_of(options.bids_dir)

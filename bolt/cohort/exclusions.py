@@ -6,16 +6,14 @@ A run continues without bad scans (`bad_scans: continue`), or stops and lists al
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from bolt.config import Published
 from bolt.datasets.participants import SELECTION
-from bolt.io.errors import DataError, shorten_list
-from bolt.io.files import columns, read_columns, read_text, to_numbers, write_table
+from bolt.io.errors import DataError
+from bolt.io.files import columns, write_table
 
 log = logging.getLogger("bolt")
 EXCLUSION_COLUMNS = columns("cohort", "exclusions")
@@ -55,38 +53,6 @@ def refuse_bad_scans(excluded: pd.DataFrame, listing: Path, refuse: bool) -> Non
     what = f"the run stops because of {len(bad)} bad scan{'s' if len(bad) > 1 else ''} ('bad_scans: refuse'):{listed}\n"
     hint = "Fix them, or exclude them: 'exclude: {scan_id: […]}' in the dataset's file, or 'bad_scans: continue'"
     raise DataError(f"{what}The file has the same list", where=listing, hint=hint)
-
-
-def roi_warnings(
-    scan_id: str, series: np.ndarray, constant: np.ndarray, names: pd.Series, path: Path
-) -> Iterator[tuple[str, str, str]]:
-    """Yield warnings about ROIs without a complete signal, as rows of `WARNING_COLUMNS`.
-
-    Parameters
-    ----------
-    scan_id : str
-    series : (T, R) array
-        NaN for ROIs that are not covered.
-    constant : (R,) bool array
-        ROIs whose series is constant.
-    names : (R,) Series of str
-    path : Path
-        File of the series; damaged voxels are counted in its ``_coverage.tsv``, if there is one.
-    """
-    uncovered = np.isnan(series[0])
-    coverage = path.with_name(path.stem.removesuffix("_timeseries") + "_coverage.tsv")
-    damaged = np.zeros(len(names), bool)
-    if coverage.is_file() and "n_nonfinite" in read_text(coverage):  # XCP-D has tables of this name, too
-        (n_nonfinite,) = read_columns(coverage, ["n_nonfinite"])
-        damaged = to_numbers(n_nonfinite) > 0
-    for problem, affected in (
-        ("not covered", uncovered),
-        ("all zero or constant (zeros after z-scoring)", constant & ~uncovered),
-        ("with NaN or infinite voxels, which are excluded from the mean", damaged),
-    ):
-        if affected.any():
-            rois = shorten_list(names[affected])
-            yield scan_id, "cache", f"{path}: {affected.sum()} of {len(names)} ROIs {problem}: {rois}"
 
 
 def compare_cohort(scans: pd.DataFrame, published: Published) -> pd.DataFrame:

@@ -112,12 +112,6 @@ def excluded_by_eye(file: Path | None) -> dict[str, str]:
     return {row.scan_id: f": {row.note}" if row.note else "" for row in bad.itertuples()}
 
 
-def displacement(file: Path) -> dict[str, float]:
-    """Read the mean displacement (mm) of all scans for which ``quality.tsv`` has one."""
-    table = read_table(file, text=("scan_id",))
-    return dict(table.set_index("scan_id")["mean_fd"].astype(float).dropna())
-
-
 def failed_cutoffs(numbers: Mapping[str, Any], cutoffs: Quality) -> list[str]:
     """Describe each cut-off that a scan fails; unknown measures are not judged."""
     reasons = []

@@ -220,6 +220,10 @@ class Layout:
         """Return the folder of a cache; its ``manifest.json`` is written last."""
         return self.results / "cache" / atlas / (variant or self.variant)
 
+    def rois(self, atlas: str) -> Path:
+        """Return the table of an atlas's ROIs, in the order of the columns of series."""
+        return self.results / "cache" / atlas / "rois.tsv"
+
     def truth(self, dataset_path: Path) -> Path:
         """Return the folder of the phantom's truth, for the demo's evaluation alone."""
         return dataset_path / "derivatives" / "truth"

@@ -25,6 +25,7 @@ from bolt.report.figures.series import Curve, draw_landmarks, draw_masked, draw_
 from bolt.report.html import filled, say
 from bolt.report.numbers import joined, scope_text
 from bolt.report.tables import TASK_KEYS, Sheet, landmark_table, paper_of, read_result, selected_rois, task_titles
+from bolt.series.cache import ROI_TEXT
 
 KEYS = {name: LANDMARK_COLUMNS[name] for name in ("importance", "tokens", "level")}
 LANDMARKS = {**columns("experiments", "explained"), **KEYS, **columns("experiments", "landmarks")}
@@ -225,7 +226,7 @@ def _task_figures(found: Explained, curves: pd.DataFrame, stem: Path) -> Iterato
         return
     picture = stem.with_name(f"{stem.name}_b.png")
     series, product = np.load(found.folder / "tasks_series.npy", allow_pickle=False)
-    rois = read_table(found.study.layout.cache(found.entry.atlas) / "rois.tsv", text=("name", "network", "hemisphere"))
+    rois = read_table(found.study.layout.cache(found.entry.atlas) / "rois.tsv", text=ROI_TEXT)
     curve, shown, tr = of_task(curves, masked), of_task(events, masked), read_json(about)["RepetitionTime"]
     draw_masked(curve, shown, series, product, rois, tr, picture)
     words = say("moments.masked", title=task_titles([masked])[masked])

@@ -24,6 +24,8 @@ FILES = ("series.npy", "index.tsv", "rois.tsv")
 ROI_COLUMNS, ARRAY_COLUMNS, JOINED_COLUMN = (columns("series", table) for table in ("rois", "index", "joined"))
 INDEX_COLUMNS = {**COLUMNS, **ARRAY_COLUMNS, **JOINED_COLUMN}
 """Columns of the index; the last only if scans are joined (`bolt.series.gather`)."""
+ROI_TEXT = ("name", "network", "hemisphere")
+"""Those of `ROI_COLUMNS` that are text, also where all are numbers."""
 Crop = tuple[int, np.random.Generator]
 LARGEST = 1 - 1e-6
 """Largest absolute correlation before Fisher's transform, which is infinite at ±1."""
@@ -72,7 +74,7 @@ class SeriesCache:
             require_present(self.folder / name)
         require_unaltered(self.folder, self.manifest.get("sha256", {}), self.folder / "manifest.json")
         self.index = read_table(self.folder / "index.tsv", text=TEXT_COLUMNS)
-        self.rois = read_table(self.folder / "rois.tsv", text=("name", "network", "hemisphere"))
+        self.rois = read_table(self.folder / "rois.tsv", text=ROI_TEXT)
         self._array = np.load(self.folder / "series.npy", mmap_mode="r")
         expected = (int(self.index["length"].sum()), len(self.rois))
         if self._array.shape != expected:

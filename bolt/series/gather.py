@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS, roi_warnings
+from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS
 from bolt.datasets.participants import INDEX
-from bolt.io.errors import DataError
-from bolt.io.files import columns, read_json, write_table
+from bolt.io.errors import DataError, shorten_list
+from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
 from bolt.io.integrity import require_outputs
 from bolt.io.series_files import check_rois, is_constant, read_series
 from bolt.io.volumes import TR_TOLERANCE
@@ -171,7 +171,7 @@ def build_cache(
                 constant |= (constant_part := is_constant(series))
                 earlier = _status(part.path.parent / "status.json").get("warnings", [])
                 warned.extend((entry.scan_id, warning["stage"], warning["warning"]) for warning in earlier)
-                warned.extend(roi_warnings(entry.scan_id, series, constant_part, rois["name"], part.path))
+                warned.extend(_roi_warnings(entry.scan_id, series, constant_part, rois["name"], part.path))
                 yield zscore(series[:, kept])
             n_constant[:] += constant
 
@@ -269,3 +269,35 @@ def _not_ok(path: Path) -> tuple[str, str] | None:
     """Return stage and reason if a status file reports an exclusion or a failure."""
     status = _status(path)
     return None if status["state"] == "ok" else (status["stage"], status["reason"])
+
+
+def _roi_warnings(
+    scan_id: str, series: np.ndarray, constant: np.ndarray, names: pd.Series, path: Path
+) -> Iterator[tuple[str, str, str]]:
+    """Yield warnings about ROIs without a complete signal, as rows of `WARNING_COLUMNS`.
+
+    Parameters
+    ----------
+    scan_id : str
+    series : (T, R) array
+        NaN for ROIs that are not covered.
+    constant : (R,) bool array
+        ROIs whose series is constant.
+    names : (R,) Series of str
+    path : Path
+        File of the series; damaged voxels are counted in its ``_coverage.tsv``, if there is one.
+    """
+    uncovered = np.isnan(series[0])
+    coverage = path.with_name(path.stem.removesuffix("_timeseries") + "_coverage.tsv")
+    damaged = np.zeros(len(names), bool)
+    if coverage.is_file() and "n_nonfinite" in read_text(coverage):  # XCP-D has tables of this name, too
+        (n_nonfinite,) = read_columns(coverage, ["n_nonfinite"])
+        damaged = to_numbers(n_nonfinite) > 0
+    for problem, affected in (
+        ("not covered", uncovered),
+        ("all zero or constant (zeros after z-scoring)", constant & ~uncovered),
+        ("with NaN or infinite voxels, which are excluded from the mean", damaged),
+    ):
+        if affected.any():
+            rois = shorten_list(names[affected])
+            yield scan_id, "cache", f"{path}: {affected.sum()} of {len(names)} ROIs {problem}: {rois}"

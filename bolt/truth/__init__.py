@@ -18,7 +18,6 @@ from nilearn.image import resample_img
 from scipy.stats import hypergeom
 from sklearn.metrics import roc_auc_score
 
-from bolt.atlases.labels import load_labels
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.config import Range, load_model
 from bolt.config.derivatives import anatomical_names
@@ -77,15 +76,15 @@ class Measure(NamedTuple):
     oracle: float = np.nan
 
 
-def build_oracle_cache(study: Study, atlas: str) -> None:
+def build_oracle_cache(study: Study, atlas: str, rois: pd.DataFrame) -> None:
     """Pack the true ROI series as a separate cache, so that the same model can be trained on them."""
-    config, layout = study.config, study.layout
+    layout = study.layout
     folder, out = layout.truth(study.dataset.path), layout.cache(atlas, ORACLE)
     index = read_table(layout.cache(atlas) / "index.tsv", text=TEXT_COLUMNS)  # has the measured head motion
     excluded = build_cache(
         read_table(layout.scans, text=TEXT_COLUMNS),
         atlas,
-        load_labels(config.atlas_places[atlas], atlas_dir=config.paths.atlas_dir),
+        rois,
         lambda scan: Truth(folder, scan.scan_id).series,
         out,
         mean_fd=dict(index.set_index("scan_id")["mean_fd"].dropna()),

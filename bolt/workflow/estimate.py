@@ -99,6 +99,7 @@ def job_counts(run: Run, experiments: Sequence[str] = (), *, search: bool = Fals
         "parcellate": sum(kind != "series" for kind, _ in scans),
         "quality": int(run.judged),
         "quality_pages": int(run.judged and whole),
+        "rois": n_atlases,
         "cache": n_atlases,
         "exclusions": 1,
         "folds": 1,

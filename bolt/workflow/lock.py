@@ -96,6 +96,16 @@ def hold(folders: Iterable[Path], arguments: list[str]) -> None:
         raise SystemExit(f"bolt: {error}") from None
 
 
+def is_alone(folder: Path) -> bool:
+    """Return whether no other run is in a folder that this one shares."""
+    file = _held.get(folder.resolve() / NAME)
+    if file is None or SHARED not in os.environ:
+        return True
+    alone = _lock(file, fcntl.LOCK_EX) is not None
+    _lock(file, fcntl.LOCK_SH)
+    return alone
+
+
 def _hold_one(folder: Path, *, shared: bool) -> None:
     """Lock a folder's file, and write there who holds it; several may share it, and then nobody writes."""
     path = folder / NAME

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bolt.experiments.checks import check_experiment_names
 from bolt.experiments.entries import EXPLAINED_BY, available, entries, rows_of, trained_models
 from bolt.explain.explainable import can_be_explained, sees_brain
 from bolt.explain.weights import CONTROLS_FILE, IMPORTANCE_FILES
+from bolt.io.errors import ConfigError
 from bolt.io.files import read_json, sha256, write_text
 from bolt.io.integrity import require_outputs, require_unaltered
 from bolt.jobs.code_hash import fingerprint
@@ -26,10 +27,11 @@ from bolt.models.registry import fitted_at_once, has_epochs
 from bolt.series.cache import FILES
 from bolt.training import training_modules
 from bolt.training.space import check_search
+from bolt.workflow.lock import is_alone
 from bolt.workflow.scan_files import ScanFiles
 from bolt.workflow.snakemake import joined
 from bolt.workflow.stage import STAGES
-from bolt.workflow.watched import read_settings
+from bolt.workflow.watched import atlas_file, atlas_files, read_settings
 
 RESERVED = {rule for stage in STAGES.values() for rule in stage.rules}
 RESERVED |= {"all", "extras", "figures", "paper", "search", "series", "tables", "train"}
@@ -98,6 +100,9 @@ class Run(ScanFiles):
         data = self.config.model_dump(mode="json")
         path = self.layout.config
         if not path.is_file() or yaml.safe_load(path.read_text()) != data:
+            if path.is_file() and not is_alone(self.layout.results):  # whose jobs read it, too
+                hint = "Give the same options, wait until they have ended, or use another output folder"
+                raise ConfigError("others are processed here with other settings", where=path, hint=hint)
             text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
             write_text(configuration.schema_line("config", path) + text, path)
         return path
@@ -126,6 +131,7 @@ class Run(ScanFiles):
         if STAGES[name].code:
             params |= {"settings": lambda wildcards: settings(), "code": lambda wildcards: code()}
         about = {"model": self.model_code, "experiment": self.experiment_settings, "scan": self.scan_settings}
+        about["atlas"] = partial(atlas_file, self.study)
         if (kind := STAGES[name].of) is not None:
             params[kind] = lambda wildcards: about[kind](wildcards[kind])
         return params
@@ -188,6 +194,10 @@ class Run(ScanFiles):
         table = paper_table(name)
         titles = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
         about = [paper_dataset(self.dataset, self.config.folds.scheme), self.dataset.coloured]
+        if self.experiments[name].kind == "complexity":  # which measures the models themselves
+            models = [model for _, model in self.experiment_rows[name]]
+            about += [[model.hash(), self.code("train", *training_modules(model))] for model in models]
+            about.append(atlas_files(self.study))
         return repr([self.experiments[name], titles, sha256(table) if table.is_file() else None, about])
 
     # ---- models --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,10 @@ class ScanFiles:
     def scans(self) -> pd.DataFrame:
         """Return the scans to process; readable once the index is written."""
         return self._table.scans
+
+    def events(self) -> list[str]:
+        """Return the existing tables of events."""
+        return [path for path in self.scans["events"].dropna().unique() if os.path.isfile(path)]
 
     def t1w(self, folder: str) -> list[str]:
         """Return the T1w images of an anatomical folder; several are averaged."""

@@ -38,6 +38,25 @@ def plan_quickly() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
+def plan_anew_after_a_checkpoint() -> None:
+    """Let a checkpoint that changed nothing run nothing after it: a touched file would train all models again.
+
+    Snakemake compares the direct inputs of what waits for a checkpoint with their checksums, but keeps the reasons of
+    all further jobs from the plan before it.
+    """
+    from snakemake.dag import DAG
+
+    plan = DAG.update_needrun
+
+    async def anew(dag: Any, *args: Any, **kwargs: Any) -> None:
+        for job, reason in dag._reason.items():
+            if not dag.finished(job):
+                reason.clear()
+        await plan(dag, *args, **kwargs)
+
+    DAG.update_needrun = anew
+
+
 INTERRUPTED = threading.Event()
 """Set by Ctrl-C; a run that finishes all the same clears it."""
 LOG_NAMES = {

@@ -63,7 +63,7 @@ class Stage:
     code, native_code : list of str
         Modules that compute; a change in them or in what they import runs the stage again. The second are run for
         output in the scans' own voxels alone.
-    of : {"model", "experiment", "scan"}, optional
+    of : {"atlas", "model", "experiment", "scan"}, optional
         Wildcard of the rule that names what a job is about, and is run again for if that is changed.
     settings : optional
         What the stage reads of a study's configuration (`bolt.workflow.watched.read_settings`); runs it again when it

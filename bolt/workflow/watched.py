@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
-from fnmatch import fnmatch
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from bolt.atlases.description import atlas_folder, describe_atlas, find_image, find_labels
@@ -21,11 +21,16 @@ from bolt.io.files import read_text, sha256
 from bolt.io.places import PACKAGE
 from bolt.models.suitability import minimum_volumes
 
-IMAGES = {"bids": "*.*", "fmriprep": "*_bold.*", "bids_series": "sub-*_timeseries.*"}
-"""Names of images and sidecars, at the top of a dataset's folder and in those of its subjects."""
+INDEXED = {
+    "bids": r".*\..*",
+    "fmriprep": r".*_bold\.|.*_desc-brain_mask\.|.*_desc-confounds_",
+    "bids_series": r"sub-.*(_timeseries\.|\.ptseries\.nii|_motion\.tsv|_bold\.json)",
+}
+"""Names of the files that the index looks for, at the top of a dataset's folder and in those of its subjects."""
 AT_TOP = r"^sub-|_bold\.json$|_events\.tsv$|^\.bidsignore$"
 """Of the files at the top, those that the index reads: no change of a README makes it anew."""
-HCP_IMAGES = "*/MNINonLinear/Results/?fMRI_*_??/?fMRI_*_??.nii.gz"
+HCP_SCANS = "*/MNINonLinear/Results/?fMRI_*_??/"
+HCP_FILES = ("?fMRI_*_??.nii.gz", "brainmask_fs.2.nii.gz", "Movement_*.txt", "EVs/*.txt")
 NOT_INDEXED = ("description", "crop", "simulate", "expected", "paper", "published", "red")
 """Keys of a dataset that its index does not read."""
 PROSE = dict.fromkeys(("description", "source", "licence", "citation", "doi", "url", "labels_url"), True)
@@ -64,6 +69,7 @@ def indexed(study: Study) -> list[Any]:
         load_denoise(config.denoise).strategy == "ica_aroma",
         config.folds.outer,
         minimum_volumes(config),
+        atlas_files(study) if dataset.ready_series else [],  # series are chosen and ordered by the names of ROIs
     ]
 
 
@@ -100,7 +106,7 @@ def of_cache(study: Study) -> list[Any]:
     """Return what the cache of an atlas reads."""
     config, join = study.config, study.dataset.join_scans
     joins = [] if join == "none" else [join]
-    return [atlas_files(study), config.parcellate.uncovered, minimum_volumes(config), *joins]
+    return [config.parcellate.uncovered, minimum_volumes(config), *joins]
 
 
 def searched(study: Study) -> list[Any]:
@@ -123,17 +129,21 @@ def reported(study: Study) -> list[Any]:
 
 
 def atlas_files(study: Study) -> list[str]:
-    """Return the descriptions of the atlases, and the hashes of their tables of labels."""
-    contents, paths = [], study.config.paths
-    for place in study.config.atlas_places.values():
-        about = describe_atlas(place)
-        try:
-            path = find_labels(about, atlas_folder(place), paths.atlas_dir)
-            table = sha256(path) if path.is_file() else "none: a label image alone"
-        except DataError:  # the table of a family of atlases, before `resources` has downloaded it
-            table = "not staged"
-        contents += [about.model_dump_json(exclude={**PROSE, "images": {"__all__": {"url"}}}), table]
-    return contents
+    """Return the descriptions of all atlases, and the hashes of their tables of labels."""
+    return [content for atlas in study.config.atlas_places for content in atlas_file(study, atlas)]
+
+
+def atlas_file(study: Study, atlas: str) -> list[str]:
+    """Return the description of an atlas, and the hash of its table of labels, or else of its image alone."""
+    place, paths = study.config.atlas_places[atlas], study.config.paths
+    about = describe_atlas(place)
+    try:
+        path = find_labels(about, atlas_folder(place), paths.atlas_dir)
+        path = path if path.is_file() else Path(place)
+        table = sha256(path) if path.is_file() else "none"
+    except DataError:  # the table of a family of atlases, before `resources` has downloaded it
+        table = "not staged"
+    return [about.model_dump_json(exclude={**PROSE, "images": {"__all__": {"url"}}}), table]
 
 
 def atlas_images(study: Study) -> list[str]:
@@ -168,9 +178,9 @@ def files_of(dataset: Dataset) -> str:
         with suppress(BoltError, KeyError):  # the index explains it
             listed = [dataset.path.parent / name for name in read_text(dataset.path)["file"].dropna()]
     elif dataset.source == "hcp":
-        listed = [*dataset.path.glob(HCP_IMAGES)]
-    elif dataset.source in IMAGES:
-        listed = [file for file in files_of_subjects(dataset.path) if fnmatch(file.name, IMAGES[dataset.source])]
+        listed = [file for names in HCP_FILES for file in dataset.path.glob(HCP_SCANS + names)]
+    elif dataset.source in INDEXED:
+        listed = [file for file in files_of_subjects(dataset.path) if re.match(INDEXED[dataset.source], file.name)]
         listed = [file for file in listed if file.parent != dataset.path or re.search(AT_TOP, file.name)]
     else:
         return ""

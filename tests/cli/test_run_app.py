@@ -130,7 +130,8 @@ def test_options_become_keys(bids, tmp_path, called, monkeypatch):
     write_json(FILTER, tmp_path / "filter.json")
     options = ["--bids-filter-file", tmp_path / "filter.json", "--space", "MNI152NLin2009cAsym", "--denoise", "24p"]
     options += ["--seed", 1, 2, "--folds", 3, "--model", "svm", "--device", "cpu", "-w", tmp_path / "w"]
-    options += ["--set", "quality.max_mean_fd=0.5", "explain.tokens=3", "--name", "mine", "--dry-run"]
+    options += ["--set", "quality.max_mean_fd=0.5", "explain.tokens=3", "paths.results=kept", "--name", "mine"]
+    options += ["--dry-run"]
     options += ["--profile", "slurm", "--skip-bids-validation", "--classes", "patient", "control"]
     options += ["--participant-label", "01", "02", "sub-03"]
     assert run(bids, tmp_path / "out", "group", "--label", "diagnosis", *options) == 0
@@ -142,7 +143,8 @@ def test_options_become_keys(bids, tmp_path, called, monkeypatch):
     assert dataset.include == {"participant_id": ["sub-01", "sub-02", "sub-03"]}
     assert (config.preprocess.space, config.denoise, config.seeds) == ("MNI152NLin2009cAsym", "24p", [1, 2])
     assert (config.folds.outer, config.models, config.device) == (3, ["svm"], "cpu")
-    assert (config.quality.max_mean_fd, config.explain.tokens) == (0.5, 3) and config.paths.work == tmp_path / "w"
+    assert (config.quality.max_mean_fd, config.explain.tokens) == (0.5, 3)
+    assert (config.paths.work, config.paths.results) == (tmp_path / "w", Path("kept"))
     command = called[0][0]
     assert "--dry-run" in command
     assert Path(after("--workflow-profile", command)).samefile(ROOT / "workflow/profiles/slurm")

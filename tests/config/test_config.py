@@ -123,6 +123,10 @@ def test_the_configuration_that_a_run_writes_names_its_schema(tmp_path, monkeypa
     schema = path.read_text().splitlines()[0].removeprefix("# yaml-language-server: $schema=")
     assert json.loads((path.parent / schema).read_text())["title"] == "Config"
     assert configuration.load_config(path) == Config(dataset="phantom")
+    monkeypatch.setattr("bolt.workflow.run.is_alone", lambda folder: folder != path.parent)
+    Run({"dataset": "phantom"}).save_config()
+    with pytest.raises(ConfigError, match="other settings"):  # others run here: their next jobs would read them
+        Run({"dataset": "phantom", "seeds": [5]}).save_config()
 
 
 def test_schemas_for_editors_are_up_to_date():

@@ -100,6 +100,24 @@ def test_an_index_is_made_anew_for_what_it_reads(tmp_path):
         assert before != (before := files_of(about)), name
 
 
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("fmriprep", "sub-01/func/sub-01_task-rest_desc-confounds_timeseries.tsv"),
+        ("fmriprep", "sub-01/func/sub-01_task-rest_space-T1w_desc-brain_mask.nii.gz"),
+        ("bids_series", "sub-01/func/sub-01_task-rest_motion.tsv"),
+        ("bids_series", "sub-01/func/sub-01_task-rest_seg-Gordon_den-91k_stat-mean_boldmap.ptseries.nii"),
+        ("hcp", "100307/MNINonLinear/Results/tfMRI_WM_LR/EVs/0bk_body.txt"),
+    ],
+)
+def test_what_is_added_to_derivatives_later_is_indexed(tmp_path, source, name):
+    about = Dataset(name="x", source=source, path=tmp_path, label=None, hcp={"bucket": None})
+    before = files_of(about)
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).touch()
+    assert files_of(about) != before
+
+
 @pytest.mark.parametrize("place", ["", "func/"])  # one that the image inherits, or its own
 @pytest.mark.parametrize(
     ("words", "content"),

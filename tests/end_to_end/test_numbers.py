@@ -34,7 +34,7 @@ def test_from_scans_to_report(config, tmp_path):
     scans = read_table("results/mine/scans.tsv").set_index("subject")
     reasons = scans["exclude_reason"].dropna()
     assert sorted(reasons.index) == ["sub-03", "sub-07"] and "'young' is not a number" in reasons["sub-07"]
-    for rule in ("cache", "exclusions", "folds"):
+    for rule in ("rois", "cache", "exclusions", "folds"):
         assert stage(config, rule, atlas="dosenbach160") == 0
     folds = read_table("results/mine/folds.tsv").merge(scans["label"].rename("years"), on="subject")
     spread = folds[folds.role == "test"].astype({"years": float}).groupby("fold")["years"]

@@ -335,8 +335,8 @@ def test_a_run_with_copies(tmp_path, monkeypatch, capsys, caplog, rule, n_exclud
     config = series_dataset(tmp_path, folds={"outer": 2, "duplicates": rule})
     for copy, source in ((2, 0), (5, 4)):
         shutil.copy(*(tmp_path / f"series/sub-{i:02d}_task-rest.npy" for i in (source, copy)))
-    ended = [stage(config, name, atlas="dosenbach160") for name in ("index", "cache", "exclusions", "folds")]
-    assert ended == [0, 0, 0, 2 if rule == "refuse" else 0]
+    ended = [stage(config, name, atlas="dosenbach160") for name in ("index", "rois", "cache", "exclusions", "folds")]
+    assert ended == [0, 0, 0, 0, 2 if rule == "refuse" else 0]
     layout = Study.read(config).layout
     for file, n in ((layout.exclusions, n_excluded), (layout.warnings, n_warned)):
         table = read_table(file)

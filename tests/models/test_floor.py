@@ -6,10 +6,9 @@ import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
-from bolt.cohort.quality import displacement
 from bolt.config import load_model
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_table, write_table
+from bolt.io.files import read_json, read_table
 from bolt.models.registry import create_model
 from bolt.models.suitability import check_covariate_values
 from bolt.series.cache import SeriesCache
@@ -78,9 +77,3 @@ def test_the_cache_fills_in_the_displacement_that_confounds_say(tmp_path):
     rois = pd.DataFrame({"value": [1, 2, 3], "name": list("abc"), "network": "n", "hemisphere": "L"})
     build_cache(scans, "toy", rois, lambda _: tmp_path / "s.npy", tmp_path / "cache", mean_fd={"a": 9.0, "b": 0.25})
     np.testing.assert_array_equal(SeriesCache(tmp_path / "cache").index["mean_fd"], [0.5, 0.25, np.nan])
-
-
-def test_displacement_is_read_from_the_quality_of_all_scans(tmp_path):
-    table = pd.DataFrame({"scan_id": ["01", "b"], "mean_fd": [0.25, np.nan], "state": "ok"})
-    write_table(table, tmp_path / "quality.tsv", dict.fromkeys(table, "x"))
-    assert displacement(tmp_path / "quality.tsv") == {"01": 0.25}

@@ -106,7 +106,7 @@ def test_joined_scans_go_through_the_stages(tmp_path, monkeypatch):
     runs = {"subject": people, "run": [i % 2 + 1 for i in range(24)], "dx": ["ab"[i // 2 % 2] for i in range(24)]}
     table.assign(**runs).to_csv(tmp_path / "series/scans.tsv", sep="\t", index=False)
     write_yaml(tmp_path / "mine.yaml", read_yaml(tmp_path / "mine.yaml") | {"join_scans": "session"})
-    for rule in ("index", "cache", "exclusions", "folds"):
+    for rule in ("index", "rois", "cache", "exclusions", "folds"):
         assert stage(config, rule, atlas="dosenbach160") == 0
     layout = Study.read(config).layout
     folds, cache = read_table(layout.folds), SeriesCache(layout.cache("dosenbach160"))

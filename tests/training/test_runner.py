@@ -300,7 +300,7 @@ def command(tmp_path, monkeypatch):
     """Make the cache and the folds of a study; return the command that trains, and the folder of its run."""
     monkeypatch.chdir(tmp_path)
     config = series_dataset(tmp_path, n_rois=160)
-    for rule in ("index", "cache", "exclusions", "folds"):
+    for rule in ("index", "rois", "cache", "exclusions", "folds"):
         assert stage(config, rule, atlas="dosenbach160") == 0
     model = load_model(str(tmp_path / "tiny.yaml")).run_name
     train = partial(stage, config, atlas="dosenbach160", model=model, seed=0)

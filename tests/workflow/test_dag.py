@@ -4,6 +4,9 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -162,7 +165,26 @@ def test_a_refused_configuration_ends_snakemake_with_that_line(tmp_path):
 
 EXPLAINED = {"explain_fold", "explain_inner", "sanity", "faithfulness_fold"}
 TRAINED = {"train", "train_inner", "search_fold", "measure_complexity", "train_permuted", "train_again"}
-NEW_ATLAS = {"parcellate", "cache", "oracle_cache", "regions"}
+CHAIN = """
+from bolt.workflow.snakemake import plan_anew_after_a_checkpoint
+
+plan_anew_after_a_checkpoint()
+rule all:
+    input: "trained"
+checkpoint index:
+    output: "scans.tsv"
+    params: files=lambda wildcards: open("listed").read()
+    shell: "cp scans {output}; echo index >> ran"
+rule cache:
+    input: lambda wildcards: checkpoints.index.get() and [], scans="scans.tsv"
+    output: "cache"
+    shell: "cp {input.scans} {output}; echo cache >> ran"
+rule train:
+    input: "cache"
+    output: "trained"
+    shell: "cp {input} {output}; echo train >> ran"
+"""
+NEW_ATLAS = {"index", "parcellate", "regions"}
 READ_BY = [
     ({"paths": {"work": "x"}, "bad_scans": "refuse", "watch": ["wandb"], "preprocess": {"threads": 2}}, set()),
     ({"parcellate": {"coverage": 0.7}}, {"parcellate", "quality_pages"}),
@@ -199,6 +221,7 @@ def test_which_triggers_each_stage_has(keys):
         assert [config, named, *triggers[:2]] == ["config", "named", *["settings", "code"] * (not downloads)], name
         of_model = stage.trains or stage.applies or name.startswith("choose")
         about = {"experiments": "experiment", "scans": "scan"}.get(stage.module, "model" if of_model else None)
+        about = "atlas" if name == "rois" else about
         assert triggers[2:] == [about] * (about is not None and stage.keys[:1] not in ([], ["folder"])), name
 
 
@@ -229,6 +252,40 @@ def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path, keys):
     (folder / "mine.nii.gz").write_bytes(b"another image")
     after = read_by_stages(run)
     assert {stage for stage in after if after[stage] != before[stage]} == {"parcellate", "regions", "explanation"}
+    run = Run(keys | {"atlases": [str(tmp_path / "tpl-MNI_mine_dseg.nii.gz")]})
+    ((atlas, alone),) = run.config.atlas_places.items()
+    values = []
+    for content in (b"a", b"b"):
+        Path(alone).write_bytes(content)
+        values.append(run.params("rois")["atlas"]({"atlas": atlas}))
+    assert values[0] != values[1]
+
+
+def test_a_measured_model_is_measured_again_with_other_settings(tmp_path, keys):
+    experiment = {
+        "title": "Cost",
+        "complexity": {"lengths": [100, 200]},
+        "rows": [{"model": str(tmp_path / "own.yaml")}],
+    }
+    write_yaml(tmp_path / "cost.yaml", experiment)
+    keys = keys | {"experiments": [str(tmp_path / "cost.yaml")]}
+    found = []
+    for hidden in (16, 64):
+        write_yaml(tmp_path / "own.yaml", {"model": "bolt", "hyper": {"hidden": hidden}})
+        found.append(Run(keys).experiment_settings("cost"))
+    assert found[0] != found[1]
+
+
+def test_a_checkpoint_that_changed_nothing_runs_nothing(tmp_path):
+    """Neither what reads its output, nor what reads that; a change of its output runs all."""
+    (tmp_path / "Snakefile").write_text(CHAIN)
+    for listed, scans, ran in [("1", "a", "index cache train"), ("2", "a", "index"), ("3", "b", "index cache train")]:
+        (tmp_path / "listed").write_text(listed)
+        (tmp_path / "scans").write_text(scans)
+        (tmp_path / "ran").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "snakemake", "--cores", "1", "--quiet", "all"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        assert (tmp_path / "ran").read_text().split() == ran.split()
 
 
 def test_models_with_settings_for_the_papers_dataset_are_trained_again_as_that(tmp_path, keys):
@@ -264,7 +321,7 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     assert "Nothing to be done" in snakemake(tmp_path, "-n", quality, config=config).stdout
     write_yaml(config, read_yaml(config) | {"quality": {"max_mean_fd": 0.5}})
     shutil.rmtree(tmp_path / "work", ignore_errors=True)  # it may be deleted
-    assert set(planned_by(tmp_path, "series", config=config)[0]) == {"quality", "cache", "exclusions", "series"}
+    assert set(planned_by(tmp_path, "series", config=config)[0]) == {"quality", "rois", "cache", "exclusions", "series"}
     transform = layout.anatomical_files("sub-03")["forward"]  # deleted by hand, it is made again
     transform.unlink()
     assert planned_by(tmp_path, str(transform.relative_to(tmp_path)), config=config)[0].get("anatomical") == 1

@@ -31,7 +31,7 @@ def made(tmp_path_factory):
         config = load_config(file)
         layout, model = Study.of(config).layout, load_model(config.models[0]).run_name
         names = {"atlas": ATLAS, "model": model, "seed": 0, "fold": 0}
-        for rule in ("index", "cache", "exclusions", "folds", "inner_folds", "train_fold", "explain_fold"):
+        for rule in ("index", "rois", "cache", "exclusions", "folds", "inner_folds", "train_fold", "explain_fold"):
             assert stage(file, rule, **names) == 0, rule
         for inner in range(2):
             assert stage(file, "train_inner", inner=inner, **names) == 0

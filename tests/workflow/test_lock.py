@@ -148,11 +148,17 @@ def test_runs_of_participants_share_a_folder_and_keep_others_out(tmp_path, monke
     first = locked(tmp_path / NAME, fcntl.LOCK_SH)
     monkeypatch.setenv(lock.SHARED, "1")
     hold([tmp_path], RUN)
+    assert not lock.is_alone(tmp_path) and locked(tmp_path / NAME, fcntl.LOCK_SH)
     lock._release(tmp_path / NAME, os.getpid())
     assert (tmp_path / NAME).exists(), "the first run still uses it"
     monkeypatch.delenv(lock.SHARED)
     assert "another run is active here" in refusal(tmp_path)
     first.close()
+    with monkeypatch.context() as shared:
+        shared.setenv(lock.SHARED, "1")
+        hold([tmp_path], RUN)
+        assert lock.is_alone(tmp_path)
+        lock._release(tmp_path / NAME, os.getpid())
     hold([tmp_path], RUN)
 
 

@@ -157,7 +157,7 @@ def test_a_run_shows_a_line_per_stage_and_keeps_snakemakes_messages_in_its_log(s
     folder, _, shown = series_run
     lines = shown.splitlines()
     stages = [line.split()[1:5] for line in lines if re.match(r"\d\d:\d\d:\d\d  \w+ +\d+ of", line)]
-    assert stages == [[name, "1", "of", "1"] for name in ("index", "quality", "cache", "exclusions")]
+    assert sorted(stages) == [[name, "1", "of", "1"] for name in ("cache", "exclusions", "index", "quality", "rois")]
     assert "Results: results/mine" in lines and not re.search(r"[\r\033]|jobid|wildcards", shown)
     log, again = re.findall(r"^Full log: (.*)$", shown, re.MULTILINE)
     kept = (folder / log).read_text()
@@ -167,7 +167,7 @@ def test_a_run_shows_a_line_per_stage_and_keeps_snakemakes_messages_in_its_log(s
 def test_every_run_ends_with_a_crate(series_run):
     entities = check_crate(series_run[0] / "results/mine")
     stages = {entity["name"].split(":")[0] for entity in entities.values() if entity["@type"] == "CreateAction"}
-    assert stages == {"index", "quality", "cache", "exclusions"}
+    assert stages == {"index", "rois", "quality", "cache", "exclusions"}
     read = [entity["@id"] for entity in entities["#exclusions_provenance.json"]["object"]]
     assert read == ["config.yaml", "cache/dosenbach160/ready/exclusions.tsv"]
 

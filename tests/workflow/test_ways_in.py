@@ -220,7 +220,7 @@ def gather(way: Way, folder: Path) -> Run:
     (atlas,) = run.config.atlas_places
     for scan in images:
         assert stage(config, "parcellate", scan=scan) == 0
-    for rule in [*["quality"] * (len(images) > 0), "cache", "exclusions"]:
+    for rule in [*["quality"] * (len(images) > 0), "rois", "cache", "exclusions"]:
         assert stage(config, rule, atlas=atlas) == 0
     return run
 
@@ -238,6 +238,9 @@ def test_every_way_in_ends_in_a_cache_of_the_true_series(build, tmp_path, monkey
     cache = SeriesCache(run.layout.cache(atlas))
     assert cache.index.scan_id.tolist() == sorted(way.truth)
     assert set(cache.index.tr.round(3)) == {way.tr}
+    if run.judged:
+        measured = read_table(run.layout.quality, text=("scan_id",)).set_index("scan_id")["mean_fd"]
+        np.testing.assert_array_equal(cache.index["mean_fd"], measured[cache.index["scan_id"]])
     for i, scan in enumerate(cache.index.scan_id):
         series = way.truth[scan]
         expected = np.nan_to_num((series - series.mean(axis=0)) / series.std(axis=0))

@@ -54,6 +54,8 @@ rule connections:
 
 rule tasks:
     input:
+        # found by the scan table
+        lambda wildcards: checkpoints.index.get() and run.events(),
         cache=CACHE,
         importance=run.every_fold("importance.tsv"),
         untrained=run.every_fold("importance_untrained.tsv"),

@@ -1,11 +1,22 @@
 # ROI series to one array per atlas, and the folds that all models share.
 
 
+rule rois:
+    output:
+        rois=layout.rois("{atlas}"),
+    localrule: True
+    conda:
+        "../envs/learning.yaml"
+    shell:
+        f"python -m bolt rois {CONFIG} --atlas {{wildcards.atlas}} {FILES} {LOGGED}"
+
+
 rule cache:
     input:
         # waited for, and found by the scan table: too many for a command
         lambda wildcards: checkpoints.index.get() and run.scan_series(wildcards.atlas),
         scans=layout.scans,
+        rois=layout.rois("{atlas}"),
         quality=layout.quality if run.judged else [],
     output:
         manifest=layout.cache("{atlas}") / "manifest.json",

@@ -7,6 +7,7 @@ if run.dataset.source == "phantom":
     rule oracle_cache:
         input:
             index=layout.cache("{atlas}") / "index.tsv",
+            rois=layout.rois("{atlas}"),
         output:
             manifest=layout.cache("{atlas}", ORACLE) / "manifest.json",
         conda:

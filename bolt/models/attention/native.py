@@ -33,7 +33,7 @@ class _Call(ctypes.Structure):
         ("dropped", ctypes.c_int64),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in (
-            "pthread_create", "pthread_join", "scans", "starts", "q", "kv", "bias", "gradient",
+            "GOMP_parallel", "pthread_create", "pthread_join", "scans", "starts", "q", "kv", "bias", "gradient",
             "out", "dq", "dkv", "dbias", "near_map", "cls_bold_map", "bold_cls_map", "cls_cls_map",
         )),
     )  # fmt: skip
@@ -131,6 +131,9 @@ def _run(
 
 @cache
 def _thread_functions() -> dict[str, int | None]:
-    """Return the addresses of the C library's functions that start and join threads."""
+    """Return the addresses of what starts threads: that of OpenMP, if torch uses it, and those of the C library."""
     process = ctypes.CDLL(None)
-    return {name: ctypes.cast(process[name], ctypes.c_void_p).value for name in ("pthread_create", "pthread_join")}
+    names = ["pthread_create", "pthread_join"]
+    if "ATen parallel backend: OpenMP" in torch.__config__.parallel_info() and hasattr(process, "GOMP_parallel"):
+        names.append("GOMP_parallel")
+    return {name: ctypes.cast(process[name], ctypes.c_void_p).value for name in names}

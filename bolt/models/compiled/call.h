@@ -15,7 +15,9 @@ struct Call {
     Int threads, pass, is_double;
     Int dropped;  // share of weights that dropout sets to zero, of 2^16
     uint64_t seed;
-    // From the running process, because a library that links them needs a C library as new as the compiler's.
+    // From the running process, because a library that links them needs a C library as new as the compiler's. torch's
+    // own threads, if they are OpenMP's: they wait for its next operation in a loop, and would take cores from others.
+    void (*GOMP_parallel)(void (*)(void*), void*, unsigned threads, unsigned flags);
     int (*pthread_create)(void*, const void*, void* (*)(void*), void*);
     int (*pthread_join)(void*, void**);
     const Scan* scans;

@@ -39,9 +39,19 @@ struct Worker {
     void run() { done = work(*call, *queue, thread); }
 };
 
+struct Team {
+    Worker* workers;
+    Int n, next;
+};
+
 void* start(void* worker) {
     static_cast<Worker*>(worker)->run();
     return nullptr;
+}
+
+void join(void* team) {  // there may be fewer threads than workers
+    Team& of = *static_cast<Team*>(team);
+    for (Int i; (i = __atomic_fetch_add(&of.next, 1, __ATOMIC_RELAXED)) < of.n;) of.workers[i].run();
 }
 
 bool run(const Call& call, Work* work) {
@@ -54,6 +64,13 @@ bool run(const Call& call, Work* work) {
     Worker workers[MOST];
     for (Int i = 0; i < threads; i++) workers[i] = {&call, &queue, work, i, false, 0};
     Int started = 1;  // the first is this thread
+    if (call.GOMP_parallel && threads > 1) {
+        Team team = {workers, threads, 0};
+        call.GOMP_parallel(join, &team, threads, 0);
+        for (Int i = 0; i < threads; i++)
+            if (!workers[i].done) return false;
+        return true;
+    }
     while (started < threads && !call.pthread_create(&workers[started].id, nullptr, start, &workers[started])) started++;
     workers[0].run();
     bool done = started == threads;

@@ -10,20 +10,32 @@ import pandas as pd
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, WARNING_COLUMNS
 from bolt.config import load_denoise
 from bolt.datasets.participants import require_classes
-from bolt.io.files import read_table, write_table
+from bolt.io.files import columns, read_table, write_table
 from bolt.models.suitability import minimum_volumes
 from bolt.workflow.job import Job
 
 
+def rois(job: Job) -> None:
+    """Write the table of an atlas's ROIs."""
+    from bolt.atlases.labels import load_labels
+
+    table = load_labels(job.config.atlas_places[job.options.atlas], atlas_dir=job.config.paths.atlas_dir)
+    described = columns("series", "rois")
+    write_table(table[list(described)], job.output.rois, described)
+    job.note(job.output.rois, [])
+
+
 def cache(job: Job) -> None:
     """Build the cache of an atlas."""
-    from bolt.atlases.labels import load_labels
-    from bolt.cohort.quality import displacement
+    from bolt.series.cache import ROI_TEXT
     from bolt.series.gather import build_cache
 
     atlas, config, layout = job.options.atlas, job.config, job.layout
     quality, folder, scans = job.input.get("quality"), job.output.manifest.parent, job.scans()
-    tables = [job.input.scans, *([quality] if quality else [])]
+    tables, mean_fd = [job.input.scans, job.input.rois], None
+    if quality:
+        tables.append(quality)
+        mean_fd = dict(read_table(quality, text=("scan_id",)).set_index("scan_id")["mean_fd"].astype(float).dropna())
 
     def series_of(scan: Any) -> Path:
         return Path(scan.bold) if scan.kind == "series" else layout.series_file(scan.scan_id, atlas)
@@ -31,14 +43,14 @@ def cache(job: Job) -> None:
     excluded = build_cache(
         scans,
         atlas,
-        load_labels(config.atlas_places[atlas], atlas_dir=config.paths.atlas_dir),
+        read_table(job.input.rois, text=ROI_TEXT),
         series_of,
         folder,
         policy=config.parcellate.uncovered,
         expected={"Atlas": atlas, "Denoising": load_denoise(config.denoise).model_dump(mode="json")},
         minimum_volumes=minimum_volumes(config),
         verdict_of=layout.quality_status if quality else None,
-        mean_fd=displacement(quality) if quality else None,
+        mean_fd=mean_fd,
         join=job.dataset.join_scans,
     )
     write_table(excluded, job.output.exclusions, EXCLUSION_COLUMNS)
@@ -94,9 +106,10 @@ def cached_contents(job: Job) -> dict[str, pd.Series]:
 
 def oracle_cache(job: Job) -> None:
     """Build the cache of the phantom's true series."""
+    from bolt.series.cache import ROI_TEXT
     from bolt.truth import build_oracle_cache
 
     index, out = job.input.index, job.output.manifest
-    build_oracle_cache(job.study, job.options.atlas)
+    build_oracle_cache(job.study, job.options.atlas, read_table(job.input.rois, text=ROI_TEXT))
     truth = sorted(job.layout.truth(job.dataset.path).rglob("*.npy"))
-    job.note(out.with_name("provenance.json"), [index, truth])
+    job.note(out.with_name("provenance.json"), [index, job.input.rois, truth])
