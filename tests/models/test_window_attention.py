@@ -123,7 +123,11 @@ def test_dropout_is_unbiased_and_drops_its_share(dropout):
 
 
 @needs_kernel
-def test_threads_do_not_change_a_bit():
+@pytest.mark.parametrize("own", [False, True])
+def test_threads_do_not_change_a_bit(monkeypatch, own):
+    """Those of torch, or where it has none of OpenMP, the kernel's own."""
+    functions = native._thread_functions()
+    monkeypatch.setattr(native, "_thread_functions", lambda: functions | {"GOMP_parallel": None} if own else functions)
     tensors, shape = inputs(lengths=(40, 40, 40))
     before, results = torch.get_num_threads(), []
     try:
