@@ -33,7 +33,7 @@ from bolt.workflow.run import named_files
 
 SIZES = (40, 300, 1000, 3000, 10_000)
 """Scans; the smallest cohort stands for the start-up of each stage."""
-STAGES = ("index", "dry run", "quality", "cache", "exclusions", "folds")
+STAGES = ("index", "dry run", "quality", "rois", "cache", "exclusions", "folds")
 STAGES += ("quality-pages", "evaluate", "explanation", "report")
 """In the order in which a run needs them; files are simulated after the dry run."""
 NOISE = 0.15
@@ -70,18 +70,23 @@ def command_of(stage: str, study: Path) -> list[str]:
     predictions = [run.fold(fold) / "predictions.tsv" for fold in study_of(study).config.folds.of("")]
     of_cache = {"caches": manifest, "exclusions": excluded, "warnings": warned}
     inputs = {
-        "cache": scans | {"quality": layout.quality},
+        "cache": scans | {"rois": layout.rois(ATLAS), "quality": layout.quality},
         "exclusions": scans | of_cache,
         "folds": scans | {"caches": manifest, "exclusions": layout.exclusions},
         "evaluate": {"cache": manifest, "predictions": predictions},
     }
     outputs = {
+        "rois": {"rois": layout.rois(ATLAS)},
         "cache": {"manifest": manifest, "exclusions": excluded},
         "exclusions": {"exclusions": layout.exclusions, "warnings": layout.warnings},
         "folds": {"folds": layout.folds},
         "evaluate": {"metrics": run.folder / "metrics.tsv", "balanced": run.folder / "balanced.tsv"},
     }
-    options = {"cache": ["--atlas", ATLAS], "evaluate": ["--atlas", ATLAS, "--model", model, "--seed", "0"]}
+    options = {
+        "rois": ["--atlas", ATLAS],
+        "cache": ["--atlas", ATLAS],
+        "evaluate": ["--atlas", ATLAS, "--model", model, "--seed", "0"],
+    }
     return [*command, *options.get(stage, []), *named_files(input=inputs.get(stage, {}), output=outputs.get(stage, {}))]
 
 

@@ -1,6 +1,8 @@
 """A GPU is used if there is one; the log names it, or the reason why there is none."""
 
 import logging
+import platform
+import resource
 import tempfile
 from types import SimpleNamespace
 
@@ -62,3 +64,14 @@ def test_processes_of_a_machine_share_its_gpus_evenly(tmp_path, monkeypatch):
     assert [take() for _ in range(5)] == [0, 1, 2, 0, 1]
     device._PLACES[1].close()
     assert take() == 1, "the place of a process that ended is free again"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_memory_that_is_freed_is_used_again():
+    device_of("cpu", None)
+    taken = []
+    for n in (20_000_000, *[9_000_000] * 4):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(n)
+        taken.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert min(taken) < 1000, "pages of 4 kB; a new array has 8789"
