@@ -114,6 +114,8 @@ def scans_to_predict(options: argparse.Namespace, pack: Pack) -> NewScans:
         return read_new_scans(options.source, pack, options.tr, options.label, labels)
     if len(options.source) > 1:
         raise ConfigError("several sources, of which the first is a folder", hint="Give one folder, or files")
+    if options.tr is not None:
+        raise ConfigError("--tr: the images or results of a folder have their own", hint="Leave --tr out")
     if (folder / "cache").is_dir() and (folder / "config.yaml").is_file():
         return read_results(folder, pack, options.label)
     series = pack.about.get("series")

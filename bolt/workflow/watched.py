@@ -121,6 +121,11 @@ def of_search_fold(study: Study) -> list[Any]:
     return [[study.dataset.classes, study.dataset.crop, study.config.device], *searched(study)]
 
 
+def titles(study: Study) -> list[str]:
+    """Return what pages call the models."""
+    return [model.title for model in study.models.values()]
+
+
 def reported(study: Study) -> list[Any]:
     """Return what the pages of the report show."""
     atlases = [describe_atlas(place) for place in study.config.atlas_places.values()]

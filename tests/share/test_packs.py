@@ -597,6 +597,9 @@ def test_series_are_made_with_the_settings_of_the_model(tmp_path, monkeypatch, f
     assert targets == (["resources", "series"] if fetch else ["series"])
     config = load_config(tmp_path / "new_work/new.yaml")
     assert (config.atlases, config.denoise, config.parcellate.coverage) == (["dosenbach160"], "24p", 0.4)
+    options.tr = 2.0
+    with pytest.raises(ConfigError, match="a folder have their own"):
+        scans_to_predict(options, pack)
 
 
 def test_series_in_native_space_fit_models_of_such_series(tmp_path):

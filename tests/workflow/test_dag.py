@@ -189,7 +189,7 @@ READ_BY = [
     ({"paths": {"work": "x"}, "bad_scans": "refuse", "watch": ["wandb"], "preprocess": {"threads": 2}}, set()),
     ({"parcellate": {"coverage": 0.7}}, {"parcellate", "quality_pages"}),
     ({"parcellate": {"uncovered": "drop-scan"}}, {"cache"}),
-    ({"quality": {"max_mean_fd": 0.5}}, {"quality"}),
+    ({"quality": {"max_mean_fd": 0.5}}, {"quality", "quality_pages"}),
     ({"explain": {"tokens": 7}}, {"regress_landmarks", "stability", "explanation"}),
     ({"explain": {"agreement": {"permutations": 99}}}, {"stability", "connections", "explanation"}),
     ({"explain": {"hrf_shift": 5, "trial_types": ["go"]}}, {"tasks", "explanation"}),
