@@ -38,17 +38,15 @@ MOTION = ("motion", "desc-filtered_motion")
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """A file of ROI series and the entities in its name.
-
-    Attributes
-    ----------
-    path : Path
-    entities : dict
-        In the order of the name.
-    """
+    """A file of ROI series, or beside them, and what its name says."""
 
     path: Path
-    entities: dict[str, str]
+
+    @property
+    def entities(self) -> dict[str, str]:
+        """Return the entities in the order of the name."""
+        parts = self.path.name.split(".")[0].split("_")
+        return dict(part.split("-", 1) for part in parts if "-" in part)
 
     @property
     def scan_id(self) -> str:
@@ -123,8 +121,7 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
         if series_suffix(path) not in SUFFIXES or "_desc-confounds" in name or not path.is_file():
             continue
         if name.endswith(PTSERIES) or name.split(".")[0].endswith("_timeseries"):
-            parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
-            files += [SeriesFile(path, dict(parts))] if "sub" in dict(parts) else []
+            files += [SeriesFile(path)] if "sub" in SeriesFile(path).entities else []
     if not files:
         what = "no ROI series found"
         hint = "Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'"
@@ -203,7 +200,8 @@ def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
     """
     own = file.path.with_name(file.path.name.removesuffix(series_suffix(file.path)) + ".json")
     stated = dataset.tr
-    for path in (own, *sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))):
+    others = sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))
+    for path in (own, *(other for other in others if SeriesFile(other).scan_id == file.scan_id)):
         about = read_json(path) if path.is_file() else None
         if isinstance(about, Mapping) and "RepetitionTime" in about:
             stated = require_tr(about["RepetitionTime"], path)

@@ -132,6 +132,13 @@ def test_people_without_series_and_without_a_table(newest, tmp_path):
     dataset = about(tmp_path).model_copy(update={"subjects_table": participants(tmp_path, 5)})
     scans = index(configured(tmp_path), dataset).set_index("scan_id")
     assert scans.exclude_reason.dropna().to_dict() == {"sub-05": "the subject has no series of atlas '4S5Parcels'"}
+def test_the_repetition_time_is_not_that_of_a_scan_whose_name_begins_alike(newest, tmp_path):
+    for path in sorted(newest.rglob("sub-01_*")):
+        path.with_name(path.name.replace("_task-rest", "_task-rest_acq-mb")).write_bytes(path.read_bytes())
+    next(newest.rglob("*acq-mb*denoised_bold.json")).write_text('{"RepetitionTime": 0.8}')
+    assert index(configured(tmp_path), about(tmp_path)).tr.tolist() == [2.2, 0.8, 2.2, 2.2, 2.2]
+
+
     with pytest.raises(ConfigError, match="no table of subjects: .*participants.tsv. Set 'subjects_table'"):
         check_names(configured(tmp_path), about(tmp_path, subjects_table=None))
     unlabelled = index(configured(tmp_path), about(tmp_path, subjects_table=None, label=None, classes=None))
