@@ -8,7 +8,7 @@ beside a series or the denoised image, head motion from XCP-D's table.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,13 +75,16 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     files = find_series(dataset, atlas)
     rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
     rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
-    # XCP-D joins runs and phase-encoding directions that it also lists each
-    parts, scan_ids = ("run", "dir", "run|dir"), rows["scan_id"].astype(str)
-    wholes = {(name, re.sub(f"_({part})-[^_]+", "", name)) for name in scan_ids for part in parts}
-    n_parts = Counter(whole for name, whole in wholes if whole != name)  # beside one part it is a run without a number
-    for row in rows.index[scan_ids.map(n_parts) > 1]:
-        reason = "several runs in one file, which are also listed each on its own"
-        participants.exclude(rows, row, reason, participants.SELECTION)
+    # XCP-D joins runs and phase-encoding directions that it also lists each; what is shorter is a run without a number
+    n_volumes, parts = rows.set_index("scan_id")["n_volumes"].astype(float), defaultdict(set)
+    for name in n_volumes.index:
+        for key in ("run", "dir", "run|dir"):
+            parts[re.sub(f"_({key})-[^_]+", "", name)].add(name)
+    for row, name in enumerate(n_volumes.index):
+        lengths = n_volumes[sorted(parts[name] - {name})]
+        if len(lengths) > 1 and n_volumes[name] >= lengths.min() + lengths.max():
+            reason = "several runs in one file, which are also listed each on its own"
+            participants.exclude(rows, row, reason, participants.SELECTION)
     participants.exclude_unselected(rows, dataset)
     subjects = participants.read_subjects(dataset, rows["subject"])
     facts = {"kind": "series", "exclude_reason": f"the subject has no series of atlas '{files[0].atlas or atlas}'"}
@@ -178,6 +181,7 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
         "kind": "series",
         "bold": str(file.path),
         "tr": dataset.tr,
+        "n_volumes": None,
         "exclude_reason": None,
     }
     try:

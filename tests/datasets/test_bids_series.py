@@ -93,21 +93,25 @@ def test_one_series_in_several_formats_and_several_series_of_a_scan(newest, tmp_
 
 
 def test_what_lies_among_series_does_not_stop_the_index(newest, tmp_path):
-    """Series of nobody, a table of motion by R, and a second run beside a first without a number."""
+    """Series of nobody, a table of motion by R, and further runs beside a first without a number."""
     path = next(newest.rglob("sub-01*stat-mean_timeseries.tsv"))
-    for name in ("task-rest_atlas-4S5Parcels_timeseries.tsv", path.name.replace("_task-rest", "_task-rest_run-2")):
-        path.with_name(name).write_bytes(path.read_bytes())
+    path.with_name("task-rest_atlas-4S5Parcels_timeseries.tsv").write_bytes(path.read_bytes())
+    for run in (2, 3):  # shorter, as after censoring
+        name = path.name.replace("_task-rest", f"_task-rest_run-{run}")
+        path.with_name(name).write_text("".join(path.read_text().splitlines(True)[:-run]))
     motion = next(newest.rglob("sub-02*_motion.tsv"))
     motion.write_text(motion.read_text().replace("n/a", "NA"))
     scans = index(configured(tmp_path), about(tmp_path))
-    assert scans.scan_id.tolist() == [SOURCES[0], f"{SOURCES[0]}_run-2", *SOURCES[1:]]
-    assert scans.exclude_reason.isna().all() and scans.mean_fd[2] == pytest.approx(0.3)
+    assert scans.scan_id.tolist() == [SOURCES[0], f"{SOURCES[0]}_run-2", f"{SOURCES[0]}_run-3", *SOURCES[1:]]
+    assert scans.exclude_reason.isna().all() and scans.mean_fd[3] == pytest.approx(0.3)
 
 
 def test_joined_runs_are_not_used_beside_the_single_ones(newest, tmp_path):
     for path in sorted(newest.rglob("sub-01_*")):
         for run in ("01", "02"):
             path.with_name(path.name.replace("_task-rest", f"_task-rest_run-{run}")).write_bytes(path.read_bytes())
+    whole = next(newest.rglob("sub-01_task-rest_space*stat-mean_timeseries.tsv"))
+    whole.write_text(whole.read_text() + "".join(whole.read_text().splitlines(True)[1:]))
     scans = index(configured(tmp_path), about(tmp_path)).set_index("scan_id")
     joined = scans.loc["sub-01_task-rest"]
     assert joined.exclude_stage == "selection" and "several runs in one file" in joined.exclude_reason
@@ -128,10 +132,6 @@ def test_the_repetition_time_is_that_of_a_sidecar_or_of_the_dataset(newest, tmp_
     assert set(index(configured(tmp_path), about(tmp_path, tr=1.4)).tr) == {tr}
 
 
-def test_people_without_series_and_without_a_table(newest, tmp_path):
-    dataset = about(tmp_path).model_copy(update={"subjects_table": participants(tmp_path, 5)})
-    scans = index(configured(tmp_path), dataset).set_index("scan_id")
-    assert scans.exclude_reason.dropna().to_dict() == {"sub-05": "the subject has no series of atlas '4S5Parcels'"}
 def test_the_repetition_time_is_not_that_of_a_scan_whose_name_begins_alike(newest, tmp_path):
     for path in sorted(newest.rglob("sub-01_*")):
         path.with_name(path.name.replace("_task-rest", "_task-rest_acq-mb")).write_bytes(path.read_bytes())
@@ -139,6 +139,10 @@ def test_the_repetition_time_is_not_that_of_a_scan_whose_name_begins_alike(newes
     assert index(configured(tmp_path), about(tmp_path)).tr.tolist() == [2.2, 0.8, 2.2, 2.2, 2.2]
 
 
+def test_people_without_series_and_without_a_table(newest, tmp_path):
+    dataset = about(tmp_path).model_copy(update={"subjects_table": participants(tmp_path, 5)})
+    scans = index(configured(tmp_path), dataset).set_index("scan_id")
+    assert scans.exclude_reason.dropna().to_dict() == {"sub-05": "the subject has no series of atlas '4S5Parcels'"}
     with pytest.raises(ConfigError, match="no table of subjects: .*participants.tsv. Set 'subjects_table'"):
         check_names(configured(tmp_path), about(tmp_path, subjects_table=None))
     unlabelled = index(configured(tmp_path), about(tmp_path, subjects_table=None, label=None, classes=None))
