@@ -187,7 +187,7 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
     try:
         row["mean_fd"] = _mean_displacement(file)
         row["tr"] = _repetition_time(file, dataset)
-        series, columns = read_named_series(file.path)
+        series, columns = read_named_series(file.path, rois["value"].tolist())
         if columns is not None:
             order_by_name(series, columns, rois["name"].tolist(), file.path, strict=True)
         check_rois(series, atlas, len(rois), file.path)

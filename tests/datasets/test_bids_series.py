@@ -64,6 +64,12 @@ def test_columns_in_another_order_are_no_fault_and_other_names_are(newest, tmp_p
     assert "the first that differs is 'RH_Vis_2', where the atlas has 'RH_Vis_1'" in reasons.iloc[0]
 
 
+def test_values_of_the_atlas_in_the_first_row_are_no_volume(newest, tmp_path):
+    file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
+    read_table(file).set_axis([3, 1, 2, 5, 4], axis=1).to_csv(file, sep="\t", index=False)
+    assert set(index(configured(tmp_path), about(tmp_path)).n_volumes) == {T}
+
+
 def test_an_atlas_is_chosen_by_name_or_entity(newest, tmp_path):
     for path in sorted(newest.rglob("*atlas-4S5Parcels_stat-mean_timeseries.tsv")):
         path.with_name(path.name.replace("4S5Parcels", "Tian")).write_bytes(path.read_bytes())
