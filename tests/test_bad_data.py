@@ -469,7 +469,7 @@ each(
 def _(place, patch):
     pd.DataFrame(numbers()).to_csv(place / "a.csv", index=False)
     assert len(read_series(place / "a.csv")) == T
-    return "used", "the row is skipped if the names are 0, 1, 2 …"
+    return "used", "the row is skipped if the names are 0, 1, 2 … or values of the atlas"
 
 
 @of("ready series with other ROI names than the atlas (CIFTI, XCP-D)")

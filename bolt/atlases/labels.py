@@ -281,5 +281,5 @@ def _bids_labels(path: Path) -> pd.DataFrame:
 def _side(name: object) -> str | None:
     """Return the hemisphere that a name states, if it states one."""
     words = re.split(r"[^A-Za-z0-9]+", str(name).lower())
-    sides = {SIDES[word] for word in words if word in ("lh", "rh", "left", "right") or word in (words[-1:] and "lr")}
+    sides = {SIDES.get(word) for word in words} & {"L", "R"}
     return sides.pop() if len(sides) == 1 else None

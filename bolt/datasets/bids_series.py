@@ -8,7 +8,7 @@ beside a series or the denoised image, head motion from XCP-D's table.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,17 +38,15 @@ MOTION = ("motion", "desc-filtered_motion")
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """A file of ROI series and the entities in its name.
-
-    Attributes
-    ----------
-    path : Path
-    entities : dict
-        In the order of the name.
-    """
+    """A file of ROI series, or beside them, and what its name says."""
 
     path: Path
-    entities: dict[str, str]
+
+    @property
+    def entities(self) -> dict[str, str]:
+        """Return the entities in the order of the name."""
+        parts = self.path.name.split(".")[0].split("_")
+        return dict(part.split("-", 1) for part in parts if "-" in part)
 
     @property
     def scan_id(self) -> str:
@@ -77,13 +75,16 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     files = find_series(dataset, atlas)
     rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
     rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
-    # XCP-D joins runs and phase-encoding directions that it also lists each
-    parts, scan_ids = ("run", "dir", "run|dir"), rows["scan_id"].astype(str)
-    wholes = {(name, re.sub(f"_({part})-[^_]+", "", name)) for name in scan_ids for part in parts}
-    n_parts = Counter(whole for name, whole in wholes if whole != name)  # beside one part it is a run without a number
-    for row in rows.index[scan_ids.map(n_parts) > 1]:
-        reason = "several runs in one file, which are also listed each on its own"
-        participants.exclude(rows, row, reason, participants.SELECTION)
+    # XCP-D joins runs and phase-encoding directions that it also lists each; what is shorter is a run without a number
+    n_volumes, parts = rows.set_index("scan_id")["n_volumes"].astype(float), defaultdict(set)
+    for name in n_volumes.index:
+        for key in ("run", "dir", "run|dir"):
+            parts[re.sub(f"_({key})-[^_]+", "", name)].add(name)
+    for row, name in enumerate(n_volumes.index):
+        lengths = n_volumes[sorted(parts[name] - {name})]
+        if len(lengths) > 1 and n_volumes[name] >= lengths.min() + lengths.max():
+            reason = "several runs in one file, which are also listed each on its own"
+            participants.exclude(rows, row, reason, participants.SELECTION)
     participants.exclude_unselected(rows, dataset)
     subjects = participants.read_subjects(dataset, rows["subject"])
     facts = {"kind": "series", "exclude_reason": f"the subject has no series of atlas '{files[0].atlas or atlas}'"}
@@ -123,8 +124,7 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
         if series_suffix(path) not in SUFFIXES or "_desc-confounds" in name or not path.is_file():
             continue
         if name.endswith(PTSERIES) or name.split(".")[0].endswith("_timeseries"):
-            parts = [part.split("-", 1) for part in path.name.split(".")[0].split("_") if "-" in part]
-            files += [SeriesFile(path, dict(parts))] if "sub" in dict(parts) else []
+            files += [SeriesFile(path)] if "sub" in SeriesFile(path).entities else []
     if not files:
         what = "no ROI series found"
         hint = "Expected sub-*/[ses-*/]func/sub-*_timeseries.tsv (or another format); check 'path'"
@@ -181,12 +181,13 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
         "kind": "series",
         "bold": str(file.path),
         "tr": dataset.tr,
+        "n_volumes": None,
         "exclude_reason": None,
     }
     try:
         row["mean_fd"] = _mean_displacement(file)
         row["tr"] = _repetition_time(file, dataset)
-        series, columns = read_named_series(file.path)
+        series, columns = read_named_series(file.path, rois["value"].tolist())
         if columns is not None:
             order_by_name(series, columns, rois["name"].tolist(), file.path, strict=True)
         check_rois(series, atlas, len(rois), file.path)
@@ -203,7 +204,8 @@ def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
     """
     own = file.path.with_name(file.path.name.removesuffix(series_suffix(file.path)) + ".json")
     stated = dataset.tr
-    for path in (own, *sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))):
+    others = sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))
+    for path in (own, *(other for other in others if SeriesFile(other).scan_id == file.scan_id)):
         about = read_json(path) if path.is_file() else None
         if isinstance(about, Mapping) and "RepetitionTime" in about:
             stated = require_tr(about["RepetitionTime"], path)

@@ -22,7 +22,7 @@ from bolt.config import Dataset
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import MISSING, read_text
-from bolt.io.people import known_values, plain_number, same_people
+from bolt.io.people import is_missing, known_values, plain_number, same_people
 from bolt.io.volumes import TR_TOLERANCE, check_bold, require_tr
 
 log = logging.getLogger("bolt")
@@ -225,8 +225,11 @@ def _filters(dataset: Dataset, subjects: pd.DataFrame, where: Path) -> list[tupl
         if column == SCAN:
             continue
         _require_column(subjects.columns, column, where, f"Correct '{key}' in the dataset's file")
-        unknown = sorted(set(values) - set(_as_text(subjects[column])))
-        if unknown:
+        present = set(_as_text(subjects[column]))
+        if MISSING in values and (missing := set(filter(is_missing, present))):  # n/a stands for its other spellings
+            values += missing
+            present.add(MISSING)
+        if unknown := sorted(set(values) - present):
             what = f"'{key}' names {column} '{unknown[0]}', which no subject has"
             raise DataError(what, where=where, hint="Correct the value")
     return filters

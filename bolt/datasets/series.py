@@ -16,7 +16,7 @@ from bolt.config import Config, Dataset
 from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table, series_tr
 from bolt.io.errors import DataError
 from bolt.io.people import known_values
-from bolt.io.series_files import check_rois, read_series
+from bolt.io.series_files import check_rois, in_atlas_order, read_named_series
 from bolt.io.volumes import require_tr
 
 
@@ -25,7 +25,7 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     needed = ["subject", "file", *([] if dataset.label is None else [dataset.label])]
     table = read_series_table(dataset.path, needed)
     places, atlas_dir = config.atlas_places, config.paths.atlas_dir
-    rois = {name: load_labels(place, atlas_dir=atlas_dir)["name"].tolist() for name, place in places.items()}
+    rois = {name: load_labels(place, atlas_dir=atlas_dir) for name, place in places.items()}
     rows = pd.DataFrame([_row(line, n, dataset, rois) for n, line in enumerate(table.to_dict("records"), start=2)])
     rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
     exclude_unselected(rows, dataset)
@@ -43,8 +43,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     return scans
 
 
-def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, list[str]]) -> dict[str, Any]:
-    """Return the row of the scan table for line `n` of the user's; `rois` are the names of each atlas's ROIs."""
+def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return the row of the scan table for line `n` of the user's; `rois` are those of each atlas."""
     named = isinstance(line["file"], str)
     file = Path(dataset.path).parent / str(line["file"])
     scan_id, default = line.get("scan_id"), file.name.split(".")[0] if named else f"{line['subject']}_row-{n}"
@@ -65,11 +65,13 @@ def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, list[st
             number = pd.to_numeric(stated, errors="coerce")
             row["tr"] = require_tr(str(stated) if pd.isna(number) else float(number), file)
         row["tr"] = series_tr(file, row["tr"], dataset)
-        only = next(iter(rois.values())) if len(rois) == 1 else None
-        series = read_series(file, names=only)
+        series, columns = read_named_series(file, *(table["value"].tolist() for table in rois.values()))
+        if len(rois) == 1:
+            (only,) = rois.values()
+            in_atlas_order(series, columns, file, only["value"].tolist(), only["name"].tolist())
         if series.shape[1] not in map(len, rois.values()):
-            for atlas, names in rois.items():
-                check_rois(series, atlas, len(names), file)
+            for atlas, table in rois.items():
+                check_rois(series, atlas, len(table), file)
         row["n_volumes"] = len(series)
     except DataError as error:
         row["exclude_reason"] = str(error)

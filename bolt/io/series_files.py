@@ -38,11 +38,11 @@ def read_series(
     path : path
         ``.npy``; ``.mat`` (up to version 7) with one 2D variable; ``.csv`` (commas); ``.tsv``, ``.txt`` or ``.1D``
         (white space). In text files, lines that begin with ``#`` are skipped, and so is a first row of names or of
-        column numbers (0 … R-1 or 1 … R, or the labels of ten or more ROIs). ``n/a`` and empty cells are NaN.
+        column numbers (0 … R-1 or 1 … R, `values`, or the labels of ten or more ROIs). ``n/a`` and empty cells are NaN.
         ``.ptseries.nii`` (CIFTI).
     values : sequence of int, optional
-        Values of the atlas's ROIs. If the first line of a text file has a ``#<value>`` per column, as in files of PCP
-        and AFNI, the columns are put in this order.
+        Values of the atlas's ROIs. If the first line of a text file has these, or a ``#<value>`` per column, as in
+        files of PCP and AFNI, the columns are put in this order.
     names : sequence of str, optional
         Names of the atlas's ROIs. If the file names its columns, as CIFTI and XCP-D do, they are put in this order; see
         `order_by_name`.
@@ -59,7 +59,7 @@ def read_series(
         no ROI that varies, single NaN or infinite values, or columns of other ROIs than `values`.
     """
     path = Path(path)
-    return in_atlas_order(*read_named_series(path), path, values, names)
+    return in_atlas_order(*read_named_series(path, () if values is None else values), path, values, names)
 
 
 def in_atlas_order(
@@ -77,8 +77,14 @@ def in_atlas_order(
     return series
 
 
-def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
+def read_named_series(path: str | Path, *atlases: Sequence[int]) -> tuple[np.ndarray, list[str] | None]:
     """Read ready ROI series as `read_series`, and the names of their columns if the file has them.
+
+    Parameters
+    ----------
+    path : path
+    *atlases : sequence of int
+        Values of ROIs. Columns with those of an atlas in the first row of a text file are put in this order.
 
     Returns
     -------
@@ -100,7 +106,7 @@ def read_named_series(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
     elif suffix == PTSERIES:
         series, names = read_ptseries(path)
     else:
-        series, names = _read_text_table(path)
+        series, names = _read_text_table(path, atlases)
     return checked_series(series, path), names
 
 
@@ -287,7 +293,7 @@ def _read_mat(path: Path) -> np.ndarray:
     return variable
 
 
-def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
+def _read_text_table(path: Path, atlases: Sequence[Sequence[int]]) -> tuple[np.ndarray, list[str] | None]:
     """Read the (T, R) numbers of a text file, and the names of its columns; None if its first row has none, or numbers.
 
     Refused are rows with fewer cells than the first, as in a file that is cut off (pandas would fill them with NaN), a
@@ -310,7 +316,8 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
         (len(row_numbers) > 1 and _counts(row_numbers))
         or (len(row_numbers) >= MANY and bool((np.diff(row_numbers) > 0).all()))
     )
-    headed = named or numbered  # by the numbers of columns, as pandas and others write them
+    labels = next((list(one) for one in atlases if len(one) > 1 and sorted(one) == sorted(row_numbers)), None)
+    headed = named or numbered or labels is not None  # by the numbers of columns, as pandas and others write them
     if len(lines) == headed:
         return np.empty((0, len(first_row))), None
     try:
@@ -331,6 +338,8 @@ def _read_text_table(path: Path) -> tuple[np.ndarray, list[str] | None]:
     if rows:
         what = f"row {rows[0]} (counted from 0, without the header) has the numbers of the columns: a second header"
         raise DataError(what, where=path, hint="Save one table with one header")
+    if labels is not None and len(known) == values.shape[1]:
+        values = values[:, [row_numbers.tolist().index(label) for label in labels]]
     return values, known if named and len(known) == values.shape[1] else None
 
 

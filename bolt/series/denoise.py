@@ -194,12 +194,19 @@ def clean(series: np.ndarray, chosen: ChosenConfounds, denoise: Denoise, tr: flo
         what += f", which leaves {max(0, int(free))} degrees of freedom, fewer than {MIN_FREE}"
         raise DataError(what, where=image, hint="Choose a strategy with fewer confounds, or exclude the scan")
     from nilearn import signal  # half a second, which series that stay as they are need not wait for
+    from scipy.interpolate import CubicSpline
 
+    regressors, kept = chosen.regressors, chosen.kept
     try:
+        if filtered and kept is not None:  # nilearn 0.13 takes ~ of indices, and so interpolates others
+            rows = np.arange(kept[0], kept[-1] + 1)
+            series = CubicSpline(kept, series[kept])(rows)
+            regressors = None if regressors is None else CubicSpline(kept, regressors[kept])(rows)
+            kept = kept - kept[0]
         return signal.clean(
             series,
-            confounds=chosen.regressors,
-            sample_mask=chosen.kept,
+            confounds=regressors,
+            sample_mask=kept,
             detrend=denoise.detrend,
             standardize=None,  # explicit because the default changes between releases; the cache z-scores
             standardize_confounds=True,

@@ -141,7 +141,7 @@ def build_cache(
         else:
             entries.append(_Entry(row, scan_id, path, len(series), nans))
     excluded += too_short + not_covered
-    if join != "none":
+    if join != "none" and entries:
         by_row = {entry.row: entry for entry in entries}
         parts, in_others = plan_joins(scans, list(by_row), join)
         excluded += in_others

@@ -224,7 +224,8 @@ def series_for_model(path: Path, pack: Pack, atlas: str, labels: pd.DataFrame | 
     DataError
         They are of other ROIs, or too short.
     """
-    values, (series, columns) = pack.rois, read_named_series(path)
+    values = pack.rois
+    series, columns = read_named_series(path, values, [] if labels is None else labels["value"].tolist())
     if labels is None:
         series = in_atlas_order(series, columns, path, values, None)
     else:

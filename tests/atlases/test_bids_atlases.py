@@ -28,6 +28,12 @@ TABLES = {
         [None] * 3,
         ["L", None, "R"],
     ),
+    "brackets": (
+        "index\tname\n1\tHeschl's Gyrus (H1 and H2)\n2\tAmygdala (L)\n101\tR_V1_lr\n",
+        ["Heschl's Gyrus (H1 and H2)", "Amygdala (L)", "R_V1_lr"],
+        [None] * 3,
+        [None, "L", "R"],
+    ),
     "BIDS": (
         "index\tname\themisphere\tnetwork\n101\tArea\tright\tA\n1\tArea\tL\tA\n2\tVermis\tmidline\tn/a\n",
         ["Area 1", "Vermis", "Area 101"],

@@ -64,6 +64,12 @@ def test_columns_in_another_order_are_no_fault_and_other_names_are(newest, tmp_p
     assert "the first that differs is 'RH_Vis_2', where the atlas has 'RH_Vis_1'" in reasons.iloc[0]
 
 
+def test_values_of_the_atlas_in_the_first_row_are_no_volume(newest, tmp_path):
+    file = next(newest.rglob("sub-02*stat-mean_timeseries.tsv"))
+    read_table(file).set_axis([3, 1, 2, 5, 4], axis=1).to_csv(file, sep="\t", index=False)
+    assert set(index(configured(tmp_path), about(tmp_path)).n_volumes) == {T}
+
+
 def test_an_atlas_is_chosen_by_name_or_entity(newest, tmp_path):
     for path in sorted(newest.rglob("*atlas-4S5Parcels_stat-mean_timeseries.tsv")):
         path.with_name(path.name.replace("4S5Parcels", "Tian")).write_bytes(path.read_bytes())
@@ -93,21 +99,25 @@ def test_one_series_in_several_formats_and_several_series_of_a_scan(newest, tmp_
 
 
 def test_what_lies_among_series_does_not_stop_the_index(newest, tmp_path):
-    """Series of nobody, a table of motion by R, and a second run beside a first without a number."""
+    """Series of nobody, a table of motion by R, and further runs beside a first without a number."""
     path = next(newest.rglob("sub-01*stat-mean_timeseries.tsv"))
-    for name in ("task-rest_atlas-4S5Parcels_timeseries.tsv", path.name.replace("_task-rest", "_task-rest_run-2")):
-        path.with_name(name).write_bytes(path.read_bytes())
+    path.with_name("task-rest_atlas-4S5Parcels_timeseries.tsv").write_bytes(path.read_bytes())
+    for run in (2, 3):  # shorter, as after censoring
+        name = path.name.replace("_task-rest", f"_task-rest_run-{run}")
+        path.with_name(name).write_text("".join(path.read_text().splitlines(True)[:-run]))
     motion = next(newest.rglob("sub-02*_motion.tsv"))
     motion.write_text(motion.read_text().replace("n/a", "NA"))
     scans = index(configured(tmp_path), about(tmp_path))
-    assert scans.scan_id.tolist() == [SOURCES[0], f"{SOURCES[0]}_run-2", *SOURCES[1:]]
-    assert scans.exclude_reason.isna().all() and scans.mean_fd[2] == pytest.approx(0.3)
+    assert scans.scan_id.tolist() == [SOURCES[0], f"{SOURCES[0]}_run-2", f"{SOURCES[0]}_run-3", *SOURCES[1:]]
+    assert scans.exclude_reason.isna().all() and scans.mean_fd[3] == pytest.approx(0.3)
 
 
 def test_joined_runs_are_not_used_beside_the_single_ones(newest, tmp_path):
     for path in sorted(newest.rglob("sub-01_*")):
         for run in ("01", "02"):
             path.with_name(path.name.replace("_task-rest", f"_task-rest_run-{run}")).write_bytes(path.read_bytes())
+    whole = next(newest.rglob("sub-01_task-rest_space*stat-mean_timeseries.tsv"))
+    whole.write_text(whole.read_text() + "".join(whole.read_text().splitlines(True)[1:]))
     scans = index(configured(tmp_path), about(tmp_path)).set_index("scan_id")
     joined = scans.loc["sub-01_task-rest"]
     assert joined.exclude_stage == "selection" and "several runs in one file" in joined.exclude_reason
@@ -126,6 +136,13 @@ def test_the_repetition_time_is_that_of_a_sidecar_or_of_the_dataset(newest, tmp_
     for path in newest.rglob("*stat-mean_timeseries.tsv") if sidecar else ():
         path.with_suffix(".json").write_text(json.dumps(sidecar))
     assert set(index(configured(tmp_path), about(tmp_path, tr=1.4)).tr) == {tr}
+
+
+def test_the_repetition_time_is_not_that_of_a_scan_whose_name_begins_alike(newest, tmp_path):
+    for path in sorted(newest.rglob("sub-01_*")):
+        path.with_name(path.name.replace("_task-rest", "_task-rest_acq-mb")).write_bytes(path.read_bytes())
+    next(newest.rglob("*acq-mb*denoised_bold.json")).write_text('{"RepetitionTime": 0.8}')
+    assert index(configured(tmp_path), about(tmp_path)).tr.tolist() == [2.2, 0.8, 2.2, 2.2, 2.2]
 
 
 def test_people_without_series_and_without_a_table(newest, tmp_path):

@@ -53,6 +53,14 @@ def test_bad_series_exclude_their_scans(table):
     assert list(reasons.index) == list(words) and all(words[name] in reasons[name] for name in words)
 
 
+@pytest.mark.parametrize("atlases", [["cc200"], ["aal116", "cc200"]])
+def test_values_of_an_atlas_in_the_first_row_are_no_volume(table, atlases):
+    series = pd.DataFrame(np.load(table.parent / "scan0.npy"), columns=range(200, 0, -1))
+    series.to_csv(table.parent / "scan.csv", index=False)
+    change(table, file="scan.csv", scan_id=list("abcdef"))
+    assert set(index(Config(dataset="mine", atlases=atlases), dataset(table)).n_volumes) == {40}
+
+
 def change(table, **columns):
     pd.read_csv(table, sep="\t").assign(**columns).to_csv(table, sep="\t", index=False)
 

@@ -45,6 +45,14 @@ def test_codes_of_missing_values_are_no_classes_sites_or_ages(tmp_path, caplog):
     assert all(f"1 × '{code}'" in caplog.text for code in CODES[1:-1]) and "2 × 'NA'" in caplog.text
 
 
+@pytest.mark.parametrize(("value", "n"), [("n/a", len(CODES)), ("unknown", 1)])
+def test_subjects_without_a_value_are_selected_however_it_is_written(tmp_path, value, n):
+    bids = write_bids(tmp_path, len(CODES) + 1)
+    change(bids, "site", CODES)
+    assert listed(bids, exclude={"site": [value]}).exclude_reason.notna().sum() == n
+    assert listed(bids, include={"site": [value]}).exclude_reason.isna().sum() == n
+
+
 def test_other_texts_stay_as_they_are():
     values = pd.Series(["01", "1e3", "v1.0", "none", "-1.5", None])
     assert known_values(values).tolist()[:-1] == values.tolist()[:-1]

@@ -184,6 +184,20 @@ def test_columns_follow_the_values_in_the_first_line(tmp_path, first):
     assert read_series(tmp_path / "b.1D", [10, 20, 30]).tolist() == [[3, 1, 2], [6, 4, 5]]
 
 
+@pytest.mark.parametrize("n", [3, 12])
+def test_values_of_the_atlas_in_the_first_row_are_no_volume(tmp_path, n):
+    """Whatever their number and order, and where an ROI is not covered."""
+    values, expected = [12, 13, 700, *range(2001, 1998 + n)], SERIES[:, :n].copy()
+    expected[:, 1] = np.nan
+    shuffled = pd.DataFrame(expected, columns=values)[values[::-1]]
+    for suffix, separator in ((".csv", ","), (".tsv", "\t")):
+        path = tmp_path / f"a{suffix}"
+        shuffled.to_csv(path, sep=separator, index=False, na_rep="n/a")
+        np.testing.assert_allclose(read_series(path, values, ROIS[:n]), expected, rtol=1e-6)
+    path.write_text("1\n2\n4\n")
+    assert len(read_series(path, [1])) == 3
+
+
 @pytest.mark.parametrize(
     ("first", "n"),
     [("#30\t#10\t#40", 3), ("#10\t#20", 3), ("#10\t#20\t#20", 3), ("#20\t#10", 2), ("#10\t#20", 2)],

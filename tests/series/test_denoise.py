@@ -93,6 +93,20 @@ def test_a_band_is_in_hertz_whatever_the_repetition_time(tr):
     assert cleaned[middle, 1].std() < 0.05
 
 
+@pytest.mark.parametrize("dropped", [[0, 1, 98, 99], [40, 41, 58, 59]])
+def test_a_filter_sees_nothing_of_dropped_volumes(dropped):
+    """Nor where those as far from the other end are dropped, too."""
+    rng, band = np.random.default_rng(3), Denoise(name="band", confounds=["*"], high_pass=0.01, low_pass=0.1)
+    series, regressors = rng.normal(100, 1, (100, 3)), rng.normal(size=(100, 2))
+    series[30] += 30
+    kept = np.setdiff1d(np.arange(100), dropped)
+    cleaned = clean(series, ChosenConfounds(regressors, kept), band, 2.0, "x")
+    assert len(cleaned) == len(kept) and (kept[cleaned.argmax(axis=0)] == 30).all()
+    series[dropped] *= 5
+    regressors[dropped] *= 5
+    np.testing.assert_allclose(clean(series, ChosenConfounds(regressors, kept), band, 2.0, "x"), cleaned)
+
+
 def test_full_length_table_and_wider_global_signal(tmp_path):
     path = shutil.copy(shared_data("fmriprep") / FULL, tmp_path / FULL)
     simple = choose_confounds(path, load_denoise("simple"), 200, "x")

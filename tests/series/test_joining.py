@@ -7,6 +7,7 @@ import pytest
 from bolt.config import read_yaml
 from bolt.config.study import Study
 from bolt.evaluate.metrics import by_subject, fold_metrics, pooled, write_metrics
+from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_json, write_status
 from bolt.report.pages.cohort import with_lengths
 from bolt.series.cache import SeriesCache, volumes_of, zscore
@@ -85,6 +86,11 @@ def test_a_joined_scan_is_its_z_scored_parts(cached):
     assert pd.isna(row.events) and cache.index.events.notna().sum() == 6
     warned = read_table(cache.folder / "warnings.tsv").set_index(["scan_id", "stage"]).warning
     assert "run-10.npy: 1 of 3 ROIs not covered: c" in warned["s1_ses-1_run-2", "cache"]
+
+
+def test_scans_of_which_none_is_usable_say_why(tmp_path):
+    with pytest.raises(DataError, match="no usable scan for atlas 'toy' .*s1_ses-1_run-10: .*file not found"):
+        build_cache(SCANS, "toy", ROIS, lambda row: tmp_path / f"{row.scan_id}.npy", tmp_path, join="session")
 
 
 def test_without_a_rule_nothing_is_joined(cached, tmp_path):

@@ -316,9 +316,10 @@ def test_a_table_of_new_scans_is_read_as_that_of_the_training_scans(packed, file
     assert scans.labels[[0, 2]].tolist() == ["1", "0"] and scans.labels.isna()[1]
 
 
+@pytest.mark.parametrize("names", [[f"r{value}" for value in range(1, 7)], list(range(1, 7))])
 @pytest.mark.parametrize("model", ["run", "packed"])
-def test_columns_with_names_are_sorted_as_in_training(model, files, tmp_path, request):
-    model, names = request.getfixturevalue(model), [f"r{value}" for value in range(1, 7)]
+def test_columns_with_names_or_values_are_sorted_as_in_training(model, names, files, tmp_path, request):
+    model = request.getfixturevalue(model)
     pd.DataFrame(SERIES[0], columns=names)[names[::-1]].to_csv(tmp_path / "x.csv", index=False)
     table = run_predict(model, [files.with_name("x0.npy"), tmp_path / "x.csv"], tmp_path / "out.tsv")
     assert table["p_b"].nunique() == 1 and table["training_scan"].nunique(dropna=False) == 1
