@@ -211,6 +211,12 @@ def test_a_table_that_hides_a_leak_or_proves_nothing_is_refused(tmp_path, capsys
     assert status == 2 and message in said
 
 
+def test_dev_is_validation_beside_a_training_part(tmp_path, capsys):
+    columns = {"scan_id": list("abcbc"), "subject": list("ppqpq"), "fold": list("00011")}
+    status, said = audited(tmp_path, capsys, **columns, role=["Train", "dev", "test", "dev", "test"])
+    assert status == 2 and "subject 'p' is in train and validation of fold 0 (1 such cases)" in said
+
+
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, str])
 def test_what_is_no_table_is_one_line(tmp_path, capsys, make):
     make(tmp_path / "place")
