@@ -272,7 +272,7 @@ def test_vectors_of_a_file_are_learned_from_and_a_leak_is_noted(folder, tmp_path
     assert "no vector of 47 of 48 scans" in str(run(folder, model, "short")[1])
 
 
-def test_predictions_of_a_file_are_taken_as_they_are(folder, tmp_path):
+def test_predictions_of_a_file_are_taken_as_they_are_and_not_trained_again(folder, tmp_path):
     folds = read_table(folder / "folds.tsv", text=("scan_id",))
     tests = folds[folds["role"] == "test"]
     given = tests[["scan_id", "fold"]].assign(p=np.linspace(0, 1, len(tests)).round(3))
@@ -284,7 +284,6 @@ def test_predictions_of_a_file_are_taken_as_they_are(folder, tmp_path):
     assert error is None and len(table) == 48 and table.loc[table["role"] != "test", "p_B"].isna().all()
     np.testing.assert_allclose(tested["p_B"], due[tested.index])
     assert (tested["predicted"] == np.where(tested["p_B"] > 0.5, "B", "A")).all()
-    aucs = permuted_aucs(*files_of(folder), model, dataset(), [Training(2, 0, out)], 20)
-    assert np.isfinite(aucs).all() and len(set(aucs)) > 5
+    assert permuted_aucs(*files_of(folder), model, dataset(), [Training(2, 0, out)], 20) is None
     given.assign(fold=given["fold"] + 1).to_csv(tmp_path / "p.tsv", sep="\t", index=False)
     assert "folds 1, 2, 3, 4, not 0, 1, 2, 3" in str(run(folder, model, "theirs", fold=2)[1])
