@@ -319,8 +319,7 @@ def permuted_aucs(
     if inputs_of(model.model) == "probabilities":
         return None
     series, (model, dataset) = SeriesCache(cache), model.on(dataset)
-    used = series.index["scan_id"].isin(read_table(folds, text=("scan_id",))["scan_id"])
-    scans = series.index[used].sort_values("scan_id", ignore_index=True)
+    scans = fold_table(series, folds, trainings[0].fold)  # every fold has all scans
     inputs = read_inputs(series, folds, model, dataset, trainings)
     permuted = permutations(scans, n, np.random.default_rng(trainings[0].seed))
     values = np.full((n, len(trainings)), np.nan)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bolt.cohort.units import permutations
 from bolt.config import Dataset, Model
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.metrics import write_metrics
@@ -14,6 +15,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_table
 from bolt.models.svm import SVM
 from bolt.series.cache import SeriesCache, connectivity, connectivity_of
+from bolt.training import features
 from bolt.training.features import load_trained, permuted_aucs, train_features
 from bolt.training.runner import Training
 from tests.caches import pack, reseal, split
@@ -250,6 +252,17 @@ def test_permutations_leave_out_scans_that_are_in_no_fold(tmp_path):
         edit(tmp_path, index=lambda t, label=label: t.assign(label=t["label"].where(t["scan_id"] != "s00", label)))
         aucs.append(permuted_aucs(*files_of(tmp_path), svm(), dataset(), [Training(0, 0, tmp_path)], 4))
     np.testing.assert_array_equal(*aucs)
+
+
+def test_permutations_keep_people_together_whose_recordings_are_copies(tmp_path, monkeypatch):
+    make_cache(tmp_path)
+    table = read_table(tmp_path / "folds.tsv", text=("scan_id", "subject", "group"))
+    table.loc[table["scan_id"].isin(["s00", "s02"]), "group"] = "p00 + p02"  # as with 'duplicates: group'
+    write_table(table, tmp_path / "folds.tsv", FOLD_COLUMNS)
+    monkeypatch.setattr(features, "permutations", lambda scans, *how: seen.append(scans) or permutations(scans, *how))
+    seen = []
+    permuted_aucs(*files_of(tmp_path), svm(), dataset(), [Training(0, 0, tmp_path)], 2)
+    assert seen[0]["group"].tolist()[:3] == ["p00 + p02", "p01", "p00 + p02"] and len(seen[0]) == 48
 
 
 # ---- vectors and predictions of others
