@@ -100,8 +100,9 @@ def map_verdict(seed: int, choose: Choice, strength: float = 0.0, *, between: st
                 weights = choose(random, series, labels, train)
                 table = index.assign(role=np.where(train, "train", "test"), predicted=CLASSES[0])
                 write_importance(table, list(weights), its_run.fold(fold))
+                table.to_csv(its_run.fold(fold) / "predictions.tsv", sep="\t", index=False)
                 write_status(its_run.fold(fold) / "status.json", "ok", "train")
-            refits = Refits(cache, names, CLASSES, tokens=TOKENS, permutations=0)
+            refits = Refits(cache, index.set_index("scan_id")["group"], CLASSES, tokens=TOKENS, permutations=0)
             maps = [fitted[0] for fitted in refits.fold_maps(its_run.folder, range(FOLDS)).values()]
             its_run.explanation.mkdir(parents=True)
             np.save(its_run.explanation / "coefficients.npy", np.stack(maps))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from scipy.signal import welch
 from bolt.config import Spectra
 from bolt.io.errors import DataError
 from bolt.io.files import columns
-from bolt.series.cache import SeriesCache
+from bolt.series.cache import SeriesCache, volumes_of
 
+log = logging.getLogger("bolt")
 ALL = "all"
 """Name, in the network column, of the mean over all ROIs."""
 STEP = 0.0025  # Hz: common frequency grid of scans of different length and repetition time
@@ -22,8 +25,12 @@ SPECTRUM_COLUMNS = columns("experiments", "spectrum")
 BAND_COLUMNS = columns("experiments", "bands")
 
 
-def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Compute power spectra of all scans of a cache by Welch's method (1967, doi:10.1109/TAU.1967.1161901).
+def spectra_of(
+    cache: SeriesCache, settings: Spectra, file_of: Callable[[str], Path]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compute power spectra of scans of a cache by Welch's method (1967, doi:10.1109/TAU.1967.1161901).
+
+    It needs volumes at equal distances: scrubbed scans with gaps between theirs are left out, and joined scans.
 
     Each ROI's spectrum is divided by its power between the lowest and the highest frequency of the bands (or the lowest
     Nyquist frequency of all scans if that is lower), so that scans and atlases can be compared.
@@ -32,6 +39,8 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
     ----------
     cache : SeriesCache
     settings : Spectra
+    file_of : callable
+        Returns the file of a scan's series, beside which its volumes are listed.
 
     Returns
     -------
@@ -43,11 +52,22 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
     Raises
     ------
     DataError
-        There is no scan, a repetition time is unknown, or the repetition time is too long for any band.
+        There is no scan, or none with evenly spaced volumes; a repetition time is unknown, or too long for any band.
     """
     if not len(cache):
         raise DataError("the cache has no scans", where=cache.folder, hint="See exclusions.tsv for the reasons")
-    frequencies = _grid(cache, settings)
+    even = [
+        not isinstance(scan.get("joined"), str) and (np.diff(volumes_of(scan, file_of(scan["scan_id"]))) == 1).all()
+        for _, scan in cache.index.iterrows()
+    ]
+    used = np.flatnonzero(even)
+    if not len(used):
+        hint = "Take spectra with a 'denoise' that drops no volumes, and with 'join_scans: none'"
+        raise DataError("no scan has evenly spaced volumes", where=cache.folder, hint=hint)
+    if len(used) < len(even):
+        n_left = len(even) - len(used)
+        log.warning("%d of %d scans are left out of the spectra: scrubbed, with gaps, or joined", n_left, len(even))
+    frequencies = _grid(cache, settings, used)
     end = float(frequencies[-1] + STEP / 2)
     edges = {name: (low, min(high, end)) for name, (low, high) in settings.bands.items() if low < end}
     names = cache.rois["network"].fillna("").to_numpy(str)
@@ -55,7 +75,7 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
     counts, rows = dict.fromkeys(networks, 0), []
     sums: dict[str, Any] = dict.fromkeys(networks, 0.0)
     squares: dict[str, Any] = dict.fromkeys(networks, 0.0)
-    for scan, density in _densities(cache, settings, frequencies):
+    for scan, density in _densities(cache, settings, frequencies, used):
         for network, members in networks.items():
             finite = density[:, members & np.isfinite(density).all(0)]
             if not finite.shape[1]:
@@ -81,15 +101,16 @@ def spectra_of(cache: SeriesCache, settings: Spectra) -> tuple[pd.DataFrame, pd.
     return pd.concat(spectra)[list(SPECTRUM_COLUMNS)], pd.DataFrame(rows)[list(BAND_COLUMNS)]
 
 
-def _grid(cache: SeriesCache, settings: Spectra) -> NDArray[np.floating]:
+def _grid(cache: SeriesCache, settings: Spectra, used: NDArray[np.intp]) -> NDArray[np.floating]:
     """Return the bin centres (Hz) of the frequency grid, up to the highest frequency that every scan has."""
-    unknown = cache.index["tr"].isna()
+    scans = cache.index.iloc[used]
+    unknown = scans["tr"].isna()
     if unknown.any():
-        scan = cache.index.loc[unknown, "scan_id"].iloc[0]
+        scan = scans.loc[unknown, "scan_id"].iloc[0]
         what = f"the repetition time of scan '{scan}' is unknown"
         raise DataError(what, where=cache.folder, hint="Set 'tr' of the dataset")
     low = min(band[0] for band in settings.bands.values())
-    high = min(max(band[1] for band in settings.bands.values()), 0.5 / float(cache.index["tr"].max()))
+    high = min(max(band[1] for band in settings.bands.values()), 0.5 / float(scans["tr"].max()))
     if high - low < STEP:
         what = f"the scans have no frequencies above {low:g} Hz"
         raise DataError(what, where=cache.folder, hint="Check their repetition times")
@@ -97,10 +118,10 @@ def _grid(cache: SeriesCache, settings: Spectra) -> NDArray[np.floating]:
 
 
 def _densities(
-    cache: SeriesCache, settings: Spectra, frequencies: NDArray[np.floating]
+    cache: SeriesCache, settings: Spectra, frequencies: NDArray[np.floating], used: NDArray[np.intp]
 ) -> Iterator[tuple[pd.Series, NDArray[np.floating]]]:
     """Yield each scan's row of the index and (frequencies, ROIs) spectra of unit area; NaN if an ROI is constant."""
-    for i in range(len(cache)):
+    for i in used:
         scan, series = cache.index.iloc[i], cache.series(i)
         segment = min(len(series), round(settings.segment_seconds / scan["tr"]))
         measured, power = welch(series, 1 / scan["tr"], nperseg=segment, axis=0)

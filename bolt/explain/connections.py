@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -242,7 +243,8 @@ def sample(
     """Return fold, outputs and truths (n, outputs), and connections (n, pairs) of tested people and folds.
 
     Outputs and truths are z-scored within folds, connections centred. `tests` are test rows of each fold's predictions,
-    `shown` the classes that have an output.
+    `shown` the classes that have an output. A connection of an ROI that was not imaged is no correlation of 0, which
+    would go with all that coverage goes with: it is left out of a person's mean, or counts as the fold's mean.
     """
     rows = pd.Series(range(len(cache.index)), cache.index["scan_id"])
     units = {}
@@ -251,7 +253,7 @@ def sample(
         units[fold] = pd.factorize(unit, sort=True)[0]
     ends = np.cumsum([unit.max() + 1 for unit in units.values()])
     values = np.zeros((ends[-1], n_pairs(cache.n_rois)), np.float32)  # once: of 40,000 people and 400 ROIs it has 13 GB
-    parts = []
+    (a, b), parts = np.triu_indices(cache.n_rois, k=1), []
     for (fold, unit), centred in zip(units.items(), np.split(values, ends[:-1]), strict=True):
         n = np.bincount(unit)
         scored = []
@@ -259,9 +261,21 @@ def sample(
             mean = np.stack([np.bincount(unit, column) / n for column in given.T], axis=1)
             sd = mean.std(axis=0)
             scored.append((mean - mean.mean(axis=0)) / np.where(sd > 0, sd, 1))
+        dead: dict[int, list[Any]] = {}  # by unit: which ROIs were not imaged, in each scan that lacks some
         for row, scan in zip(unit, tests[fold]["scan_id"], strict=True):
-            centred[row] += connectivity(cache.finite_series(int(rows[scan])), fisher_z=True) / n[row]
-        centred -= centred.mean(axis=0)
+            series = cache.finite_series(int(rows[scan]))
+            centred[row] += connectivity(series, fisher_z=True) / n[row]
+            if not (imaged := series.any(axis=0)).all():
+                dead.setdefault(row, []).append(~imaged)
+        missing, n_units = {}, np.full(values.shape[1], len(n), np.float32)
+        for row, of_scans in dead.items():
+            n_lost = np.sum([rois[a] | rois[b] for rois in of_scans], axis=0)
+            centred[row] *= n[row] / np.maximum(n[row] - n_lost, 1)
+            missing[row] = np.flatnonzero(n_lost == n[row])
+            n_units[missing[row]] -= 1
+        centred -= centred.mean(axis=0) * (len(n) / np.maximum(n_units, 1))
+        for row, pairs in missing.items():
+            centred[row, pairs] = 0
         parts.append((np.full(len(n), fold), *scored))
     fold, outputs, truths = (np.concatenate(part) for part in zip(*parts, strict=True))
     return fold, outputs, truths, values

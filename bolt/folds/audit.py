@@ -151,7 +151,7 @@ def refuse_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> Non
     Parameters
     ----------
     scans : DataFrame
-        scan_id, subject, label.
+        scan_id, subject, label; and ``number`` if labels are quarters of numbers.
     contents : mapping
         See `find_copies`.
 
@@ -160,7 +160,7 @@ def refuse_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> Non
     LeakError
     """
     scans = scans.set_index("scan_id")
-    kinds = {"people": "subject", "labels": "label"}
+    kinds = {"people": "subject", "labels": "number" if "number" in scans else "label"}
     several: dict[str, list[str]] = {}
     for copies in find_copies(contents, scans.index):
         found = {kind: sorted(map(str, scans.loc[copies, column].unique())) for kind, column in kinds.items()}

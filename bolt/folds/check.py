@@ -28,7 +28,7 @@ ROLES = {
     "validation": ("validation", "valid", "val", "inner"),
     "test": ("test", "testing", "holdout", "hold-out", "held-out"),
 }
-"""What tables of folds call the parts of a split."""
+"""What tables of folds call the parts of a split; ``dev`` is validation in a fold that also has a training part."""
 SAME = 0.999
 """Correlation of two z-scored series from which they are one recording, however it was rounded."""
 BLOCK = 256
@@ -138,7 +138,10 @@ def check_folds(options: argparse.Namespace) -> None:
     if folds.empty:
         raise DataError("the table has no rows", where=options.table, hint="Provide one row per scan and fold")
     usual = {word: role for role, words in ROLES.items() for word in words}
-    roles = folds["role"].str.casefold().map(usual)
+    words = folds["role"].str.casefold()
+    roles, is_dev = words.map(usual), words == "dev"
+    beside = (roles.eq("train") & ~is_dev).groupby(folds["fold"], dropna=False).transform("any")
+    roles = roles.mask(is_dev & beside, "validation")
     unknown = sorted(folds["role"][roles.isna()].fillna("").unique())
     if unknown:
         raise DataError(f"unknown role '{unknown[0]}'", where=options.table, hint=f"Use one of {', '.join(usual)}")

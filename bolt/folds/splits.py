@@ -194,8 +194,13 @@ def _site_parts(scans: pd.DataFrame, settings: Folds) -> Iterator[tuple[set[str]
 
 
 def strata(scans: pd.DataFrame, dataset: Dataset) -> pd.DataFrame:
-    """Return scans as their folds are stratified: by class, or by quarter of a label that is a number."""
-    return scans if dataset.classes else scans.assign(label=quarters(scans["label"]).astype("category"))
+    """Return scans as their folds are stratified: by class, or by quarter of a label that is a number.
+
+    The number stays as ``number``, by which copies of a recording are compared.
+    """
+    if dataset.classes:
+        return scans
+    return scans.assign(number=scans["label"].astype(float), label=quarters(scans["label"]).astype("category"))
 
 
 def quarters(labels: pd.Series) -> pd.Series:

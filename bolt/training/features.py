@@ -301,8 +301,11 @@ def load_trained(folder: str | Path) -> Trained:
 
 def permuted_aucs(
     cache: Path, folds: Path, model: Model, dataset: Dataset, trainings: Sequence[Training], n: int
-) -> NDArray[np.floating]:
+) -> NDArray[np.floating] | None:
     """Return the mean AUC over folds of each of `n` permutations, (n,); NaN where it is undefined in every fold.
+
+    None if the model's predictions are those of a file: nothing is trained on permuted labels, so that their spread
+    would lack what folds share.
 
     Parameters
     ----------
@@ -313,9 +316,10 @@ def permuted_aucs(
     n : int
         Permutations.
     """
+    if inputs_of(model.model) == "probabilities":
+        return None
     series, (model, dataset) = SeriesCache(cache), model.on(dataset)
-    used = series.index["scan_id"].isin(read_table(folds, text=("scan_id",))["scan_id"])
-    scans = series.index[used].sort_values("scan_id", ignore_index=True)
+    scans = fold_table(series, folds, trainings[0].fold)  # every fold has all scans
     inputs = read_inputs(series, folds, model, dataset, trainings)
     permuted = permutations(scans, n, np.random.default_rng(trainings[0].seed))
     values = np.full((n, len(trainings)), np.nan)

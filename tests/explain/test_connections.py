@@ -8,6 +8,7 @@ from scipy.stats import pearsonr
 from bolt.explain.connections import MOST, correlate, fold_maps, sample, usable_folds, write_connections
 from bolt.io.errors import DataError
 from bolt.io.files import read_table, write_status, write_table
+from bolt.series.cache import connectivity
 from bolt.training.outputs import write_predictions
 from tests.explain.runs import MemoryCache
 
@@ -128,6 +129,21 @@ def test_people_are_units_where_labels_are_numbers_and_one_with_two_labels_does_
         table["label"] = ["control", "patient", *["control"] * 12, *["patient"] * (len(table) - 14)]
     fold, outputs, _, values = sample(cache, {0: table}, *((None, ["age"]) if numbers else (CLASSES, CLASSES[1:])))
     assert len(fold) == len(outputs) == len(values) == len(table) // 2 + (not numbers)
+
+
+def test_connections_of_regions_that_were_not_imaged_are_missing_not_zero(tmp_path):
+    cache = made_up(tmp_path)
+    table = read_table(tmp_path / "fold-0/predictions.tsv", text=TEXT).query("role == 'test'")
+    people = [f"{i // 2:02d}" for i in range(len(table))]  # two scans each
+    tested, (a, b) = [cache.arrays[i] for i in table.index], np.triu_indices(N_ROIS, k=1)
+    for scan, roi in ((0, 3), (2, 1), (3, 1), (3, 4), *((i, 6) for i in range(len(table)))):
+        tested[scan][:, roi] = 0  # of one scan of a person, of both, and of all
+    table = table.assign(subject=people, group=people, label="control")
+    _, _, _, values = sample(cache, {0: table}, CLASSES, ["patient"])
+    z = pd.DataFrame([connectivity(series, fisher_z=True) for series in tested])
+    dead = np.array([(series == 0).all(axis=0) for series in tested])
+    means = z.mask(dead[:, a] | dead[:, b]).groupby(people).mean()
+    np.testing.assert_allclose(values, (means - means.mean()).fillna(0), atol=1e-6)
 
 
 def test_folds_that_failed_or_tested_one_person_are_not_usable(tmp_path):

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bolt.cli.main import main
-from bolt.config import Folds
+from bolt.config import Dataset, Folds
 from bolt.config.study import Study
 from bolt.folds.audit import find_copies, find_leaks, handle_copies, join_copies
 from bolt.folds.check import file_contents, series_contents
-from bolt.folds.splits import make_folds, make_inner_folds
+from bolt.folds.splits import make_folds, make_inner_folds, strata
 from bolt.io.errors import LeakError
 from bolt.io.files import read_table
 from bolt.series.cache import SeriesCache
@@ -211,6 +211,12 @@ def test_a_table_that_hides_a_leak_or_proves_nothing_is_refused(tmp_path, capsys
     assert status == 2 and message in said
 
 
+def test_dev_is_validation_beside_a_training_part(tmp_path, capsys):
+    columns = {"scan_id": list("abcbc"), "subject": list("ppqpq"), "fold": list("00011")}
+    status, said = audited(tmp_path, capsys, **columns, role=["Train", "dev", "test", "dev", "test"])
+    assert status == 2 and "subject 'p' is in train and validation of fold 0 (1 such cases)" in said
+
+
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, str])
 def test_what_is_no_table_is_one_line(tmp_path, capsys, make):
     make(tmp_path / "place")
@@ -326,6 +332,17 @@ def test_copies_are_refused_whichever_side_they_fall_on(seed):
     one_person = scans.assign(subject=scans.subject.replace(scans.subject[1], scans.subject[0]))
     one_person = one_person.assign(group=one_person.subject)
     make_folds(one_person, settings, {"series": contents_of((first, third))})
+
+
+def test_a_recording_with_two_numbers_of_one_quarter_is_refused():
+    scans = make_scans(40).assign(label=[f"{20 + i // 2}" for i in range(40)])
+    scans["subject"] = scans["group"] = scans["subject"].replace(scans["subject"][2], scans["subject"][0])
+    dataset = Dataset(name="x", source="series", path="x", label="age")
+    contents = {"series": contents_of((scans["scan_id"][0], scans["scan_id"][2]))}
+    with pytest.raises(LeakError, match="hold one recording, with the labels 20.0 and 21.0"):
+        make_folds(strata(scans, dataset), Folds(outer=4), contents)
+    scans.loc[2, "label"] = "20.0"
+    make_folds(strata(scans, dataset), Folds(outer=4), contents)
 
 
 @pytest.mark.parametrize(("rule", "n_excluded", "n_warned"), [("refuse", 0, 0), ("exclude", 3, 1), ("group", 0, 4)])

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bolt.cohort.units import permutations
 from bolt.config import Dataset, Model
 from bolt.evaluate.chance import LEVEL
 from bolt.evaluate.metrics import write_metrics
@@ -14,6 +15,7 @@ from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_table
 from bolt.models.svm import SVM
 from bolt.series.cache import SeriesCache, connectivity, connectivity_of
+from bolt.training import features
 from bolt.training.features import load_trained, permuted_aucs, train_features
 from bolt.training.runner import Training
 from tests.caches import pack, reseal, split
@@ -252,6 +254,17 @@ def test_permutations_leave_out_scans_that_are_in_no_fold(tmp_path):
     np.testing.assert_array_equal(*aucs)
 
 
+def test_permutations_keep_people_together_whose_recordings_are_copies(tmp_path, monkeypatch):
+    make_cache(tmp_path)
+    table = read_table(tmp_path / "folds.tsv", text=("scan_id", "subject", "group"))
+    table.loc[table["scan_id"].isin(["s00", "s02"]), "group"] = "p00 + p02"  # as with 'duplicates: group'
+    write_table(table, tmp_path / "folds.tsv", FOLD_COLUMNS)
+    monkeypatch.setattr(features, "permutations", lambda scans, *how: seen.append(scans) or permutations(scans, *how))
+    seen = []
+    permuted_aucs(*files_of(tmp_path), svm(), dataset(), [Training(0, 0, tmp_path)], 2)
+    assert seen[0]["group"].tolist()[:3] == ["p00 + p02", "p01", "p00 + p02"] and len(seen[0]) == 48
+
+
 # ---- vectors and predictions of others
 
 
@@ -272,7 +285,7 @@ def test_vectors_of_a_file_are_learned_from_and_a_leak_is_noted(folder, tmp_path
     assert "no vector of 47 of 48 scans" in str(run(folder, model, "short")[1])
 
 
-def test_predictions_of_a_file_are_taken_as_they_are(folder, tmp_path):
+def test_predictions_of_a_file_are_taken_as_they_are_and_not_trained_again(folder, tmp_path):
     folds = read_table(folder / "folds.tsv", text=("scan_id",))
     tests = folds[folds["role"] == "test"]
     given = tests[["scan_id", "fold"]].assign(p=np.linspace(0, 1, len(tests)).round(3))
@@ -284,7 +297,6 @@ def test_predictions_of_a_file_are_taken_as_they_are(folder, tmp_path):
     assert error is None and len(table) == 48 and table.loc[table["role"] != "test", "p_B"].isna().all()
     np.testing.assert_allclose(tested["p_B"], due[tested.index])
     assert (tested["predicted"] == np.where(tested["p_B"] > 0.5, "B", "A")).all()
-    aucs = permuted_aucs(*files_of(folder), model, dataset(), [Training(2, 0, out)], 20)
-    assert np.isfinite(aucs).all() and len(set(aucs)) > 5
+    assert permuted_aucs(*files_of(folder), model, dataset(), [Training(2, 0, out)], 20) is None
     given.assign(fold=given["fold"] + 1).to_csv(tmp_path / "p.tsv", sep="\t", index=False)
     assert "folds 1, 2, 3, 4, not 0, 1, 2, 3" in str(run(folder, model, "theirs", fold=2)[1])

@@ -16,6 +16,8 @@ rule measure_complexity:
 
 rule take_spectra:
     input:
+        # which volumes are kept stands beside them
+        lambda wildcards: checkpoints.index.get() and run.scan_series(wildcards.atlas),
         cache=layout.cache("{atlas}") / "manifest.json",
     output:
         spectra=layout.spectra("{experiment}", "{atlas}"),

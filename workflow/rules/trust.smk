@@ -88,6 +88,7 @@ rule stability:
         cache=CACHE,
         coefficients=run.every_seed("coefficients.npy"),
         importance=run.every_fold("importance.tsv"),
+        predictions=run.every_fold("predictions.tsv"),
     output:
         stability=RUN.explanation / "stability.tsv",
     conda:

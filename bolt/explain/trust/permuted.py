@@ -17,8 +17,9 @@ from bolt.config import Dataset, Model
 from bolt.config.layout import ModelRun
 from bolt.evaluate.metrics import fold_predictions
 from bolt.io.errors import DataError
-from bolt.io.files import link_or_copy, read_json, read_table, sha256, write_json, write_table
+from bolt.io.files import link_or_copy, read_json, sha256, write_json, write_table
 from bolt.series.cache import FILES, INDEX_COLUMNS, SeriesCache
+from bolt.training.outputs import fold_table
 from bolt.training.trainers import train_fold
 
 CACHE = "cache"
@@ -54,13 +55,12 @@ def write_permuted_cache(cache: Path, folds: Path, fold: int, seed: int, out: Pa
 
     The series are linked, not copied, if the file system allows.
     """
-    index = SeriesCache(cache).index
-    roles = read_table(folds, text=("scan_id",))
-    roles = roles[roles["fold"] == fold].set_index("scan_id")["role"]
-    index["label"] = permuted_labels(index.assign(role=index["scan_id"].map(roles)), seed)
+    series = SeriesCache(cache)
+    labels = permuted_labels(fold_table(series, folds, fold), seed)
+    series.index.loc[labels.index, "label"] = labels
     for name in ("series.npy", "rois.tsv"):
         link_or_copy(cache / name, out / name)
-    write_table(index, out / "index.tsv", INDEX_COLUMNS)
+    write_table(series.index, out / "index.tsv", INDEX_COLUMNS)
     manifest = read_json(cache / "manifest.json")
     manifest["sha256"] = {name: sha256(out / name) for name in FILES}
     write_json(manifest, out / "manifest.json")

@@ -72,7 +72,8 @@ def perturb_fold(cache: Any, run_fold: Path, settings: Faithfulness, *, seed: in
             what += f"model of {info['n_rois']} ROIs"
             raise DataError(what, where=run_fold, hint="Train and explain the fold again with this cache")
         random = np.random.default_rng([seed, rows[scan]])
-        curves.append(scan_curves(model, series, weights[i], positions[i], settings, random))
+        explained = info["classes"].index(table["predicted"].iloc[i])  # of an ensemble, not of its BolT alone
+        curves.append(scan_curves(model, series, weights[i], positions[i], settings, random, explained))
     save_array(np.stack(curves), run_fold / f"{CURVES}.npy")
     write_table(table.iloc[chosen][list(INDEX_COLUMNS)], run_fold / f"{CURVES}.tsv", INDEX_COLUMNS)
 
@@ -96,7 +97,13 @@ def chosen_scans(labels: NDArray[np.str_], n: int, seed: int) -> Ranks:
 
 
 def scan_curves(
-    model: BolT, series: Array, importance: Array, position: Array, settings: Faithfulness, random: np.random.Generator
+    model: BolT,
+    series: Array,
+    importance: Array,
+    position: Array,
+    settings: Faithfulness,
+    random: np.random.Generator,
+    explained: int | None = None,
 ) -> Array:
     """Compute the curves of one scan, (orders, replacements, directions, steps + 1), mean over draws and surrogates.
 
@@ -111,14 +118,16 @@ def scan_curves(
         Mean importance of other scans at the same position; NaN if unknown: volumes are then in the order of time.
     settings : Faithfulness
     random : numpy.random.Generator
+    explained : int, optional
+        Position of the class whose probability is followed; by default the one that `model` predicts.
     """
     x = torch.from_numpy(series)[None].to(next(model.parameters()).device)
-    with torch.no_grad():
-        target = model(x).logits.argmax(-1)
-    explained = int(target)
+    if explained is None:
+        with torch.no_grad():
+            explained = int(model(x).logits.argmax(-1))
 
     def probability(replacement: Array, masks: NDArray[np.bool_]) -> Array:
-        """Return that of the predicted class with volumes replaced where `masks` (n, time) is true, (n,)."""
+        """Return that of the explained class with volumes replaced where `masks` (n, time) is true, (n,)."""
         other, marked = (torch.from_numpy(np.array(part)).to(x.device) for part in (replacement, masks))
         parts = []
         with torch.inference_mode():
@@ -127,7 +136,7 @@ def scan_curves(
                 parts.append(logits.softmax(-1)[:, explained].cpu().numpy())
         return np.concatenate(parts).astype(float)
 
-    gradients = integrated_gradients(model, x, target, settings.gradient_steps)
+    gradients = integrated_gradients(model, x, torch.tensor([explained], device=x.device), settings.gradient_steps)
     scores = {
         "importance": [importance],
         "rollout": [rollout(model, x)[0].cpu().numpy()],

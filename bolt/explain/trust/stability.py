@@ -35,6 +35,7 @@ from scipy.stats import pearsonr, spearmanr
 from bolt.cohort.units import people
 from bolt.cohort.units import permutations as permuted
 from bolt.config.layout import ModelRun
+from bolt.evaluate.metrics import read_predictions
 from bolt.explain.landmarks import top_tokens
 from bolt.explain.regions import select
 from bolt.explain.trust.similarity import correlations, ranked, without_position
@@ -101,8 +102,9 @@ def write_stability(
     weights = _weights(run, folds)
     done = list(weights)
     explained = {fold: read_importance(run.fold(fold)) for fold in done}
-    scans = [scan for table, _ in explained.values() for scan in table["scan_id"]]
-    refits = Refits(cache, scans, classes, tokens=tokens, permutations=permutations)
+    scans = pd.concat(read_predictions(run.fold(fold) / "predictions.tsv") for fold in done).drop_duplicates("scan_id")
+    families = scans.set_index("scan_id")["group"]  # the folds', where copies of a recording have joined several
+    refits = Refits(cache, families, classes, tokens=tokens, permutations=permutations)
     by_fold, halves = refits.fold_maps(run.folder, done), refits.half_maps(run.folder, done)
     rows = map_pairs({str(fold): own for fold, own in weights.items()}, classes, fraction)
     rows += half_pairs(halves, classes, fraction)
@@ -239,8 +241,8 @@ class Refits:
     Parameters
     ----------
     cache : bolt.series.cache.SeriesCache
-    scans : sequence of str
-        Explained scans, between which labels are permuted.
+    families : Series
+        Family of each explained scan, by scan; between them labels are permuted.
     classes : sequence of str
     tokens : int
         Landmarks per scan.
@@ -248,10 +250,11 @@ class Refits:
         The same ones, and the same splits into halves, are used for all folds and seeds of the model.
     """
 
-    def __init__(self, cache: Any, scans: Sequence[str], classes: Sequence[str], tokens: int, permutations: int):
+    def __init__(self, cache: Any, families: pd.Series, classes: Sequence[str], tokens: int, permutations: int):
         self.cache, self.tokens, self.n_classes = cache, tokens, len(classes)
         index = cache.index
-        self.table = index[index["scan_id"].isin(set(scans))].rename_axis("row").reset_index()
+        self.table = index[index["scan_id"].isin(families.index)].rename_axis("row").reset_index()
+        self.table["group"] = self.table["scan_id"].map(families)
         self.position = {scan: i for i, scan in enumerate(self.table["scan_id"])}
         code = {name: i for i, name in enumerate(classes)}
         coded = self.table.assign(label=self.table["label"].astype(str).map(code))

@@ -89,7 +89,9 @@ def take_spectra(job: Job) -> None:
     from bolt.experiments.spectra import BAND_COLUMNS, SPECTRUM_COLUMNS, spectra_of
 
     settings: Any = _experiment(job, "spectra").spectra
-    spectra, bands = spectra_of(job.series_cache(), settings)
+    spectra, bands = spectra_of(
+        job.series_cache(), settings, lambda scan: job.layout.series_file(scan, job.options.atlas)
+    )
     write_table(bands, job.output.bands, BAND_COLUMNS)
     write_table(spectra, job.output.spectra, SPECTRUM_COLUMNS)
     job.note(job.output.spectra, [job.input.cache])

@@ -76,4 +76,5 @@ def stability(job: Job) -> None:
     facts: dict[str, Any] = {"fraction": explain.top_rois, "tokens": explain.tokens}
     facts["permutations"] = explain.agreement.permutations
     job.of_folds(done, lambda: write_stability(job.series_cache(), *where, **facts))
-    job.note(out, [*job.importance_files(done), *maps], seed=job.options.seed)
+    used = [file for fold, file in zip(job.folds, job.input.some("predictions"), strict=True) if fold in done]
+    job.note(out, [*job.importance_files(done), used, *maps], seed=job.options.seed)

@@ -249,6 +249,16 @@ def test_folds_are_gathered_and_what_is_missing_is_said(tmp_path, trained):
         np.save(file, before)
 
 
+def test_curves_follow_the_explained_class_also_where_bolt_alone_predicts_another(tmp_path, trained):
+    cache = fold(tmp_path, trained)  # class0 for all, as an ensemble may say
+    perturb_fold(cache, tmp_path, SETTINGS.model_copy(update={"scans": 6}), seed=0, device="cpu")
+    with torch.no_grad():
+        alone = [trained(torch.from_numpy(x)[None]).logits.softmax(-1)[0, 0].item() for x in cache.arrays[2:]]
+    assert min(alone) < 0.1 and max(alone) > 0.9
+    intact = np.load(tmp_path / "faithfulness_curves.npy")[:, 0, 0, 0, 0]
+    np.testing.assert_allclose(intact, alone, atol=1e-5)
+
+
 def test_seven_classes_the_same_numbers_again_and_weights_of_other_series(tmp_path):
     torch.manual_seed(0)
     cache = fold(tmp_path, BolT(ROIS, 7, **HYPER).eval(), 7)

@@ -9,6 +9,7 @@ import pytest
 from bolt.config import Model, Sanity, Training
 from bolt.config.layout import ModelRun
 from bolt.explain.trust.permuted import permuted_labels, train_permuted, write_permuted_cache
+from bolt.folds.splits import FOLD_COLUMNS
 from bolt.io.errors import DataError
 from bolt.io.files import read_json, read_table, write_status, write_table
 from bolt.series.cache import INDEX_COLUMNS, SeriesCache
@@ -62,6 +63,17 @@ def test_no_true_label_of_training_is_left_in_what_is_trained_on(toy, tmp_path):
     role, moved = before["scan_id"].map(roles), before["label"] != after["label"]
     assert moved[role == "train"].any() and not moved[role == "test"].any()
     np.testing.assert_array_equal(np.load(run.cache / "series.npy"), np.load(out / "series.npy"))
+
+
+def test_people_whose_recordings_are_copies_get_one_label(tmp_path):
+    table = scan_table(["no", "no", "yes", "yes"] * 10)
+    pack(tmp_path, [np.random.default_rng(i).standard_normal((24, 5)) for i in range(40)], table)
+    pairs = np.repeat(np.arange(20), 2)  # as with 'duplicates: group'
+    folds = table.assign(group=[f"joined {pair}" for pair in pairs], fold=0, role="train")
+    write_table(folds[list(FOLD_COLUMNS)], tmp_path / "folds.tsv", FOLD_COLUMNS)
+    write_permuted_cache(tmp_path / "cache", tmp_path / "folds.tsv", 0, 0, tmp_path / "out")
+    moved = read_table(tmp_path / "out/index.tsv", text=("label",))["label"]
+    assert (moved.groupby(pairs).nunique() == 1).all() and (moved != table["label"]).any()
 
 
 def test_a_fold_is_trained_apart_from_the_runs_and_goes_on_where_it_stopped(toy, monkeypatch, every_epoch_saved):

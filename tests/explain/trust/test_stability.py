@@ -63,13 +63,18 @@ def made(tmp_path):
     return MemoryCache(series, CLASSES * (N_SCANS // 2)), ModelRun(tmp_path, "x", "v", "m", 1), curves
 
 
+def families(scans):
+    return scans.set_index("scan_id")["group"]
+
+
 def make_seed(run, cache, curves, n_folds=3):
     """Write importance of every fold, and the weights of its landmark regression."""
-    refits = stability.Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=0)
+    refits = stability.Refits(cache, families(cache.index), CLASSES, tokens=3, permutations=0)
     for fold in range(n_folds):
         test = np.arange(N_SCANS) // 2 % 3 == fold
         table = cache.index.assign(role=np.where(test, "test", "train"), predicted="patient")
         write_importance(table, curves, run.fold(fold))
+        table.to_csv(run.fold(fold) / "predictions.tsv", sep="\t", index=False)
         write_status(run.fold(fold) / "status.json", "ok", "train")
     run.explanation.mkdir(parents=True)
     maps = [maps[0] for maps in refits.fold_maps(run.folder, range(n_folds)).values()]
@@ -142,7 +147,7 @@ def compared(cache, run, importance=lambda train: SAME):
         test = (np.arange(N) // 4 % (2 * FOLDS)) // 2 == fold
         table = cache.index.assign(role=np.where(test, "test", "train"), predicted=CLASSES[0])
         write_importance(table, importance(~test), run / f"fold-{fold}")
-    made = stability.Refits(cache, cache.index["scan_id"].tolist(), CLASSES, tokens=3, permutations=60)
+    made = stability.Refits(cache, families(cache.index), CLASSES, tokens=3, permutations=60)
     maps = made.fold_maps(run, range(FOLDS))
     return [(maps[i], maps[j]) for i in maps for j in range(i)], made.half_maps(run, range(FOLDS))
 
@@ -154,6 +159,20 @@ def test_halves_share_no_family_and_have_the_same_labels():
         assert not set(scans["group"][first]) & set(scans["group"][~first])
         assert (scans["label"][first] == "patient").sum() == 12 and first.sum() == 24
     assert len({tuple(first) for first in halves}) > 5
+
+
+def test_people_whose_recordings_are_copies_stay_together(made, monkeypatch):
+    cache, run, curves = made
+    make_seed(run, cache, curves)
+    copies = cache.index["scan_id"].isin(["sub-00_task-rest", "sub-02_task-rest"])
+    for fold in range(3):  # as with 'duplicates: group'
+        table = cache.index.assign(group=cache.index["group"].mask(copies, "sub-00 + sub-02"))
+        table.to_csv(run.fold(fold) / "predictions.tsv", sep="\t", index=False)
+    seen, halve = [], stability.half_of_people
+    monkeypatch.setattr(stability, "half_of_people", lambda scans, *how: seen.append(scans) or halve(scans, *how))
+    write_stability(cache, run, [1], range(5), CLASSES, **SETTINGS)
+    assert len(seen) == SPLITS
+    assert all(scans["group"].tolist()[:3] == ["sub-00 + sub-02", "sub-01", "sub-00 + sub-02"] for scans in seen)
 
 
 def test_maps_of_noise_agree_no_more_than_those_of_permuted_labels(tmp_path):
