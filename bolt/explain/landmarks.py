@@ -62,6 +62,17 @@ def top_tokens(weights: Array, tokens: int) -> NDArray[np.intp]:
     return np.argsort(-weights, kind="stable")[:tokens]
 
 
+def imaged(series: Array, chosen: NDArray[np.intp]) -> Array:
+    """Return the chosen volumes (n, rois) of a scan; an ROI that was not imaged is NaN there, and 0 in the cache."""
+    return np.where(series.any(axis=0), series[chosen], np.nan)
+
+
+def filled(x: Array, of: Array) -> Array:
+    """Give samples (n, values) where they are NaN the means `of` others, which nothing is learned from."""
+    known = np.isfinite(of)
+    return np.where(np.isnan(x), np.where(known, of, 0).sum(axis=0) / known.sum(axis=0).clip(1), x)
+
+
 class ScanTokens(NamedTuple):
     """A scan: its series (T, rois), whose volumes are its tokens; its label (position in the classes)."""
 
@@ -148,14 +159,14 @@ class FoldScans:
         """
         samples = {}
         for role, scans in self.parts.items():
-            volumes = [scan.series[chosen[scan.name]] for scan in scans]
+            volumes = [imaged(scan.series, chosen[scan.name]) for scan in scans]
             x = np.stack([each.ravel() for each in volumes]) if self.side_by_side else np.concatenate(volumes)
             scan_of = np.repeat(range(len(scans)), 1 if self.side_by_side else [len(each) for each in volumes])
             samples[role] = x.astype(float), np.array([scan.label for scan in scans])[scan_of], scan_of
-        x, labels, _ = samples["train"]
-        regression = LogisticRegression(C=1.0, max_iter=1000).fit(x, labels)
+        train, labels, _ = samples["train"]
+        regression = LogisticRegression(C=1.0, max_iter=1000).fit(filled(train, train), labels)
         x, labels, scan_of = samples["test"]
-        probability, tests = regression.predict_proba(x), self.parts["test"]
+        probability, tests = regression.predict_proba(filled(x, train)), self.parts["test"]
         subject = pd.factorize(pd.Series([(scan.subject, scan.label) for scan in tests]))[0]
         rows: list[dict[str, Any]] = []
         for level, unit in zip(LEVELS, (np.arange(len(x)), scan_of, subject[scan_of]), strict=True):

@@ -1,5 +1,7 @@
 """Landmarks: the choice of volumes, the regression, its controls and tests over folds, and the subset-index curve."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -197,6 +199,20 @@ def test_directions_are_those_of_the_predicted_class(tmp_path):
             assert len(set(one[draw][scan])) == 5 and not set(one[draw][scan]) & set(other[draw][scan])
     assert not np.array_equal(one[0][names[1]], one[1][names[1]])
     assert all(np.array_equal(one[0][scan], again[0][scan]) for scan in names)
+
+
+def test_a_region_that_was_not_imaged_is_no_region_at_its_mean(tmp_path):
+    """It lacks in half of the patients, and at landmarks all regions are above their means, alike in both classes."""
+    random, n = np.random.default_rng(0), 100
+    series = 1 + random.standard_normal((n, 5, 20)) + 0.8 * random.standard_normal((n, 5, 1))
+    series[1::4, :, 0] = 0
+    index = pd.DataFrame({"scan_id": [f"s{i}" for i in range(n)], "label": CLASSES * (n // 2), "group": "f"})
+    cache = SimpleNamespace(index=index.assign(subject=index["scan_id"]), series=lambda i: series[i])
+    data = FoldScans(
+        cache, index.assign(role=["train", "train", "train", "train", "test"] * (n // 5)), CLASSES, tmp_path
+    )
+    weights = np.abs(data.regress(dict.fromkeys(index["scan_id"], np.arange(5)))[1][1])
+    assert weights[0] < 2 * np.median(weights)
 
 
 def test_groups_not_scans_are_counted(tmp_path):

@@ -36,7 +36,7 @@ from bolt.cohort.units import people
 from bolt.cohort.units import permutations as permuted
 from bolt.config.layout import ModelRun
 from bolt.evaluate.metrics import read_predictions
-from bolt.explain.landmarks import top_tokens
+from bolt.explain.landmarks import filled, imaged, top_tokens
 from bolt.explain.regions import select
 from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
@@ -273,12 +273,12 @@ class Refits:
         table, weights = read_importance(folder)
         named = zip(table["scan_id"], table["role"], weights, strict=True)
         chosen = [(self.position[scan], w) for scan, its_role, w in named if its_role == role]
-        tops = [self.cache.series(self.table["row"][i])[top_tokens(w, self.tokens)] for i, w in chosen]
+        tops = [imaged(self.cache.series(self.table["row"][i]), top_tokens(w, self.tokens)) for i, w in chosen]
         return np.concatenate(tops), np.repeat([i for i, _ in chosen], [len(top) for top in tops])
 
     def fit(self, volumes: Array, scan: NDArray[np.intp]) -> Maps:
         """Fit the maps of landmarks."""
-        return regression_maps(volumes, self.labels[:, scan], self.n_classes)
+        return regression_maps(filled(volumes, volumes), self.labels[:, scan], self.n_classes)
 
     def fold_maps(self, run: Path, folds: Sequence[int]) -> dict[int, Maps]:
         """Return the maps of each fold, fitted on its training scans."""
