@@ -33,7 +33,7 @@ from bolt.workflow.run import named_files
 
 SIZES = (40, 300, 1000, 3000, 10_000)
 """Scans; the smallest cohort stands for the start-up of each stage."""
-STAGES = ("index", "dry run", "quality", "rois", "cache", "exclusions", "folds")
+STAGES = ("index", "dry run", "quality", "cache", "exclusions", "folds")
 STAGES += ("quality-pages", "evaluate", "explanation", "report")
 """In the order in which a run needs them; files are simulated after the dry run."""
 NOISE = 0.15
@@ -76,17 +76,12 @@ def command_of(stage: str, study: Path) -> list[str]:
         "evaluate": {"cache": manifest, "predictions": predictions},
     }
     outputs = {
-        "rois": {"rois": layout.rois(ATLAS)},
         "cache": {"manifest": manifest, "exclusions": excluded},
         "exclusions": {"exclusions": layout.exclusions, "warnings": layout.warnings},
         "folds": {"folds": layout.folds},
         "evaluate": {"metrics": run.folder / "metrics.tsv", "balanced": run.folder / "balanced.tsv"},
     }
-    options = {
-        "rois": ["--atlas", ATLAS],
-        "cache": ["--atlas", ATLAS],
-        "evaluate": ["--atlas", ATLAS, "--model", model, "--seed", "0"],
-    }
+    options = {"cache": ["--atlas", ATLAS], "evaluate": ["--atlas", ATLAS, "--model", model, "--seed", "0"]}
     return [*command, *options.get(stage, []), *named_files(input=inputs.get(stage, {}), output=outputs.get(stage, {}))]
 
 

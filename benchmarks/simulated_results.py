@@ -36,6 +36,7 @@ from bolt.folds.splits import make_folds
 from bolt.io.files import read_table, read_yaml, write_status, write_table, write_yaml
 from bolt.preprocess.quality.measures import MEASURES
 from bolt.report.html import all_words
+from bolt.series.cache import ROI_COLUMNS
 from tests.fake_bids import write_bids
 
 ATLAS = "dosenbach160"
@@ -76,6 +77,7 @@ def simulate_results(folder: Path) -> None:
         study, random = study_of(folder), np.random.default_rng(1)
         scans = read_table(study.layout.scans, text=TEXT_COLUMNS)
         labels = load_labels(ATLAS)
+        write_table(labels[list(ROI_COLUMNS)], study.layout.rois(ATLAS), ROI_COLUMNS)
         for scan in scans.itertuples():
             _write_preprocessed(study.layout, scan, random)
             _write_series(study, scan, labels, random)

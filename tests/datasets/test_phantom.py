@@ -1,6 +1,7 @@
 """The phantom is a valid dataset, its truth agrees with the images, and no static method solves its task."""
 
 import filecmp
+import os
 
 import nibabel as nib
 import numpy as np
@@ -35,7 +36,8 @@ def coarse_deformations():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("phantom") / "bids"
-    with parallel_config(backend="threading"):  # other processes would import everything again
+    with pytest.MonkeyPatch.context() as patch:  # other processes would import everything again
+        patch.setattr(phantom, "parallel_config", lambda *_, **__: parallel_config(backend="threading"))
         phantom.simulate(out, TINY, n_jobs=2)
     return out
 
@@ -55,6 +57,16 @@ def grey_points():
     maps, affine = anatomy.icbm152(8)
     inside = maps["gm"] > 0.5
     return anatomy.world_coordinates(affine, inside.shape)[inside], inside
+
+
+def test_processes_do_not_compete_by_threads(tmp_path, monkeypatch):
+    def remember(out, settings, person):
+        (out / f"{person.name}_threads").write_text(os.environ["OPENBLAS_NUM_THREADS"])
+
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")  # as the option --threads of the command
+    monkeypatch.setattr(phantom, "_write_subject", remember)
+    phantom.simulate(tmp_path / "bids", TINY, n_jobs=2)
+    assert {path.read_text() for path in (tmp_path / "bids").glob("*_threads")} == {"1"}
 
 
 # ---- the dataset -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 from isal import igzip
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, parallel_config
 
 from bolt.config import Simulate
 from bolt.datasets.phantom import anatomy, scan
@@ -92,7 +92,8 @@ def simulate(out: Path, settings: Simulate, *, n_jobs: int = 1) -> None:
     try:
         people = subjects(settings)
         _write_top(temporary, settings, people)
-        Parallel(n_jobs=n_jobs)(delayed(_write_subject)(temporary, settings, person) for person in people)
+        with parallel_config("loky", inner_max_num_threads=1):  # more threads than cores take three times as long
+            Parallel(n_jobs=n_jobs)(delayed(_write_subject)(temporary, settings, person) for person in people)
         shutil.rmtree(out, ignore_errors=True)
         temporary.rename(out)
     finally:
