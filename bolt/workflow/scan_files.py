@@ -117,7 +117,7 @@ class ScanFiles:
         """Return the scans of a batch: one job a scan would take three seconds for a file that takes half of one."""
         return self.scans.index[int(batch) * BATCH :][:BATCH].tolist()
 
-    def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str]:
+    def parcellate_inputs(self, scan_id: str) -> dict[str, Path | str | list[Path]]:
         """Return the input files of a scan's parcellation."""
         if self.dataset.downloaded:
             return {"status": self.download_status(scan_id)}
@@ -125,7 +125,9 @@ class ScanFiles:
         if scan.kind == "raw":
             layout = self.layout
             bold = scan.bold if layout.native else layout.bold(scan_id)
-            files: dict[str, Path | str] = {"bold": bold, "mask": layout.mask(scan_id)}
+            files: dict[str, Path | str | list[Path]] = {"bold": bold, "mask": layout.mask(scan_id)}
+            if layout.native:  # its transforms carry atlases to the scan
+                files["anatomical"] = self.anatomical_outputs(scan_id)
             return files | {"confounds": layout.confounds(scan_id), "status": layout.functional_status(scan_id)}
         return {name: scan[name] for name in ("bold", "mask", "confounds") if isinstance(scan[name], str)}
 

@@ -116,6 +116,7 @@ def test_output_in_the_scans_own_voxels_needs_no_new_anatomy_and_no_4d_image(ind
     native = {"preprocess": {"output": "native"}}
     planned, said = planned_by(folder, "-p", "--config", "preprocess={output: native}", config=config)
     assert planned["parcellate"] == planned["functional"] == 8 and "desc-preproc_bold" not in said
+    assert len(re.findall(r"parcellate-scan .*from-T1w_to-MNI\S*_xfm\.h5", said)) == 8  # run again for other transforms
     monkeypatch.chdir(folder)
     run = Run(read_yaml(config) | native)
     assert run.layout.variant == "native-none"
