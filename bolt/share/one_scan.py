@@ -39,7 +39,7 @@ from bolt.share.cohort import TRAINED, known_scans, test_predictions
 from bolt.share.explanation import explain_scan, explained_models
 from bolt.share.models import Pack, read_pack
 from bolt.share.predict import NewScans, read_sidecar, series_for_model, subject_of
-from bolt.share.scans import SeriesInMemory, roi_table, scan_table
+from bolt.share.scans import SeriesInMemory, class_name, roi_table, scan_table
 
 log = logging.getLogger("bolt")
 
@@ -142,7 +142,8 @@ def explain_given_scan(options: argparse.Namespace) -> None:
     scan = read_scan(options, pack, atlas_of(pack, options.model, options.atlas, options.labels))
     used = np.ones(len(pack.estimator.members_), bool)
     if pack.place is not None:
-        about = scan_table(1).assign(scan_id=scan.name, subject=subject_of(scan.name))
+        subject = subject_of(scan.name)
+        about = scan_table(1).assign(scan_id=scan.name, subject=subject, group=subject)
         try:
             (known,) = known_scans(pack.estimator.members_, pack.place, SeriesInMemory([scan.series], about))
         except BoltError as error:
@@ -188,7 +189,7 @@ def explain_predictions(pack: Pack, scans: NewScans, table: pd.DataFrame, option
             series = scans.cache.series(i)
             tr = None if np.isnan(row.tr) else float(row.tr)
             space = pack.about.get("series", {}).get("space")
-            scan = GivenScan(str(row.scan_id), series, np.arange(len(series)), tr, space)
+            scan = GivenScan(str(row.scan_id), series, scans.volumes[i], tr, space)
             scan.notes += filter(None, [predicted.at[row.scan_id, "flags"]])
             add_atlas(scan, pack, atlas)
             target = predicted.at[row.scan_id, "predicted"]
@@ -230,6 +231,7 @@ def atlas_of(pack: Pack, model: Path, given: str | None, labels: Path | None) ->
         missing = [column for column in LABEL_COLUMNS if column not in known]
         if missing:
             raise DataError(f"columns missing: {', '.join(missing)}", where=labels, hint="Add them")
+        known = known.sort_values("value", ignore_index=True)  # as those of the model
     elif place:
         name, where, known = atlas_name(place), place, load_labels(place, atlas_dir=paths.atlas_dir)
     elif where:
@@ -355,7 +357,7 @@ def write_explanation(
     landmarks, rois = (t.reset_index(drop=True).assign(rank=np.arange(1, len(t) + 1)) for t in (landmarks, rois))
     landmarks, rois = landmarks[list(LANDMARK_COLUMNS)], rois[list(ROI_COLUMNS)]
     probabilities = dict(zip(classes, explanation.probabilities.tolist(), strict=True))
-    explained = str(explanation.target)
+    explained = class_name(explanation.target)
     facts = {  # of explanation.json
         "explained": explained,
         "probability": probabilities[explained],

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 
 from bolt.config import nearest
 from bolt.datasets import COLUMNS as OF_SCANS
+from bolt.datasets.participants import OLDEST
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import columns, read_json, read_text
 from bolt.io.people import known_values
-from bolt.io.series_files import SUFFIXES, in_atlas_order, read_named_series, series_suffix
+from bolt.io.series_files import SUFFIXES, in_atlas_order, kept_volumes, read_named_series, series_suffix
 from bolt.io.volumes import require_tr
 from bolt.models.parts.calibration import with_temperature
-from bolt.series.cache import SeriesCache, connectivity, zscore
+from bolt.series.cache import SeriesCache, connectivity, volumes_of, zscore
 from bolt.share.cohort import (
     IN_COHORT,
     TRAINED,
@@ -65,11 +66,14 @@ class NewScans:
         True labels, where known.
     excluded : list of tuple
         scan_id and reason of scans that cannot be predicted.
+    volumes : list of array
+        Which volumes of the acquisition each series holds.
     """
 
     cache: SeriesCache | None
     labels: pd.Series | None = None
     excluded: list[tuple[str, str]] = field(default_factory=list)
+    volumes: list[NDArray[np.integer]] = field(default_factory=list)
 
 
 def read_new_scans(
@@ -104,7 +108,12 @@ def read_new_scans(
         )
     for column in table.columns.intersection([*DESCRIBED, label]):  # as in a table of training scans
         table[column] = known_values(table[column], f"{source[0]}: {column}")
+    for column, most in (("age", OLDEST), ("mean_fd", np.inf)):  # as of training scans, for which a code is no age
+        if column in table and column != label:
+            numbers = pd.to_numeric(table[column], errors="coerce")
+            table[column] = table[column].mask((numbers < 0) | (numbers > most))
     series, rows, excluded = list[NDArray[np.float32]](), list[dict[str, Any]](), list[tuple[str, str]]()
+    volumes = list[NDArray[np.integer]]()
     for row in table.to_dict("records"):
         try:
             for column in NUMBERS:
@@ -114,6 +123,7 @@ def read_new_scans(
                         raise DataError(f"{column} '{row[column]}' is not a number", hint="Give a number, or n/a")
                     row[column] = require_tr(float(number), "tr") if column == "tr" else float(number)
             values, stated = _read_series(Path(row["file"]), pack, labels)
+            volumes.append(kept_volumes(row["file"], len(values)))
             series.append(values)
             rows.append(row if stated is None else row | {"tr": stated})
         except DataError as error:
@@ -127,7 +137,7 @@ def read_new_scans(
     scans["group"] = known["group"].fillna(known["subject"]) if "group" in known else known["subject"]
     if tr is not None:
         scans["tr"] = scans["tr"].fillna(tr)
-    return NewScans(SeriesInMemory(series, scans), None if label is None else known[label], excluded)
+    return NewScans(SeriesInMemory(series, scans), None if label is None else known[label], excluded, volumes)
 
 
 def _table_of(source: Sequence[Path]) -> pd.DataFrame:
@@ -284,7 +294,10 @@ def read_results(results: Path, pack: Pack, label: str | None) -> NewScans:
     columns = [theirs.index(value) for value in ours]
     series = [np.ascontiguousarray(cache.series(i)[:, columns]) for i in range(len(cache))]
     scans = cache.index[[column for column in cache.index if column in OF_SCANS]]
-    return NewScans(SeriesInMemory(series, scans), labels)
+    folder, ending = results / "series" / cache.folder.name, f"_atlas-{atlas}_timeseries.npy"
+    rows = cache.index.to_dict("records")
+    volumes = [volumes_of(row, folder / row["scan_id"] / f"{row['scan_id']}{ending}") for row in rows]
+    return NewScans(SeriesInMemory(series, scans), labels, volumes=volumes)
 
 
 def predict_scans(pack: Pack, scans: NewScans, *, any_tr: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:

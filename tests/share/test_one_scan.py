@@ -131,7 +131,7 @@ def test_an_atlas_of_more_rois_and_names_from_a_table(tmp_path: Path, scan: Path
     folder = checkpoint(tmp_path / "fold-1")
     series = np.load(scan)
     np.save(tmp_path / "whole.npy", np.insert(series, 1, 7.5, axis=1))
-    labels = "value\tname\tnetwork\themisphere\n5\tfive\tA\tL\n9\tnine\tA\tL\n17\tx\tB\tR\n300\ty\tB\tR\n"
+    labels = "value\tname\tnetwork\themisphere\n300\ty\tB\tR\n5\tfive\tA\tL\n9\tnine\tA\tL\n17\tx\tB\tR\n"
     (tmp_path / "labels.tsv").write_text(labels)
     found = {}
     for name in ("scan", "whole"):

@@ -33,6 +33,7 @@ from bolt.share.cohort import (
     distance,
     fit_floor,
     flags,
+    known_scans,
     percentile,
     predict_floor,
     refusal,
@@ -47,7 +48,7 @@ from tests.caches import pack as make_cache
 from tests.caches import scan_table, split
 from tests.fake_fmriprep import write_fmriprep
 from tests.report.before import as_before
-from tests.share.test_estimators import LABELS, SERIES, SMALL
+from tests.share.test_estimators import LABELS, SERIES, SMALL, small
 
 
 def make_pack(run, out, licence=None):
@@ -306,7 +307,7 @@ def test_the_floor_does_not_learn_the_label_from_itself():
 
 
 def test_a_table_of_new_scans_is_read_as_that_of_the_training_scans(packed, files):
-    columns = {"age": ["-999", "NA", "31"], "site": ["1.0", "2", "unknown"], "group": ["NA", "f", "f"]}
+    columns = {"age": ["999", "-9", "31"], "site": ["1.0", "2", "unknown"], "group": ["NA", "f", "f"]}
     table = pd.read_csv(files, sep="\t", dtype=str)[:3].assign(**columns, group_label=["1.0", "NA", "0"])
     table.to_csv(files, sep="\t", index=False)
     scans = read_new_scans([files], read_pack(packed), None, "group_label")
@@ -533,9 +534,15 @@ def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatc
     """By `bolt predict --explain`, and by `bolt explain` of a run, a fold, a pack and an estimator."""
     for name in ("draw_time", "write_page"):
         monkeypatch.setattr(f"bolt.share.one_scan.{name}", lambda *_, **__: None)
+    asked = []
+    monkeypatch.setattr(
+        "bolt.share.one_scan.known_scans", lambda *given: asked.append(given[2].index) or known_scans(*given)
+    )
     training = load_model("bolt").training.model_copy(update={"epochs": 1, "batch_size": 8})
     run = build_run(tmp_path, "bolt", seeds=(0,), hyper={**load_model("bolt").hyper, **SMALL}, training=training)
     series = files.parent / "x1.npy"
+    kept = [*range(4, 10), *range(12, 2 + 4 + len(SERIES[1]))]  # dummy and scrubbed volumes are left out
+    write_json({"KeptVolumes": kept}, series.with_suffix(".json"))
     table = run_predict(run, [series], tmp_path / "out.tsv", tr=2.0, explain=tmp_path / "explained")
     assert table["subject"].tolist() == ["x1"] and (table["tr"] == 2).all()
 
@@ -549,7 +556,10 @@ def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatc
     for found in (predicted, of_run):
         assert found["probabilities"]["b"] == pytest.approx(table["p_b"][0], abs=1e-6)
     assert of_run["landmarks"]["volume"] == predicted["landmarks"]["volume"] and of_run["tested"]["scans"] == 24
+    importance = read_table(tmp_path / "explained/x1/importance.tsv")
+    assert importance["volume"].tolist() == kept and importance["seconds"].tolist() == [2.0 * volume for volume in kept]
     assert any("1 of 3 models that were not trained on it" in note for note in of_run["notes"])
+    assert [index[["subject", "group"]].to_numpy().tolist() for index in asked] == [[["x1", "x1"]]] * 2
 
     paths = [series, files.parent / "x2.npy"]
     packed = run_predict(make_pack(run, tmp_path / "model"), paths, tmp_path / "packed.tsv", tr=2.0)
@@ -565,6 +575,17 @@ def test_explanations_are_of_the_models_that_predict(tmp_path, files, monkeypatc
     np.save(other, SERIES[1][::-1])
     folds = [explained(run / f"seed-0/fold-{fold}", f"fold-{fold}", other) for fold in range(3)]
     assert sum("Every model was trained on this subject" in " ".join(found["notes"]) for found in folds) == 2
+
+
+def test_whole_numbers_with_gaps_are_classes_that_can_be_explained(tmp_path, files, monkeypatch):
+    for name in ("draw_time", "write_page"):
+        monkeypatch.setattr(f"bolt.share.one_scan.{name}", lambda *_, **__: None)
+    model = small(epochs=1).fit(SERIES, (LABELS == "b").astype(float))
+    model.save(tmp_path / "model")
+    given = [str(tmp_path / "model"), str(files.parent / "x1.npy"), "--out", str(tmp_path / "out")]
+    assert main(["explain", *given]) == 0
+    found = read_json(tmp_path / "out/explanation.json")
+    assert found["explained"] in ("0", "1") and found["probability"] == found["probabilities"][found["explained"]]
 
 
 # ---- images, and series made of others: the workflow is asked for series like the model's ----
