@@ -157,7 +157,8 @@ def _participants(scans: pd.DataFrame, classes: Sequence[str] | None) -> pd.Data
     table = scans.assign(label=label, group=group).reindex(columns=["subject", "group", "label", *MEASURES])
     numbers = {column: pd.to_numeric(table[column], errors="coerce") for column in ("age", "mean_fd")}
     how = {"group": "first"} | {column: "mean" if column in numbers else "first" for column in MEASURES}
-    return table.assign(**numbers).groupby(["subject", "label"], as_index=False).agg(how)
+    people = table.assign(**numbers).groupby(["subject", "label"], as_index=False).agg(how)
+    return people.round({"age": 9, "mean_fd": 9})  # equal numbers have equal means, however many they are
 
 
 def _nothing_to_compare(name: str, known: pd.DataFrame, column: str, classes: Sequence[str] | None) -> str:

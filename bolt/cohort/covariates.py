@@ -55,7 +55,8 @@ class Covariates:
                 hint = "Remove it from the model's configuration, or fill in the column"
                 raise DataError(f"covariate '{name}' is missing for all training scans", where="covariates", hint=hint)
             if is_numeric_dtype(values):
-                columns.append({"column": name, "mean": float(values.mean()), "sd": float(values.std(ddof=0))})
+                sd = float(values.std(ddof=0)) if values.nunique() > 1 else 0.0  # of equal fractions it is rarely 0
+                columns.append({"column": name, "mean": float(values.mean()), "sd": sd})
             else:
                 columns.append({"column": name, "levels": sorted(values.astype(str).unique())})
         return cls(columns)

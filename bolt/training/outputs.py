@@ -218,7 +218,7 @@ class Number:
     def fit(cls, scans: pd.DataFrame) -> Number:
         """Estimate mean and standard deviation (ddof 0) from the labels of training scans."""
         values = numbers(scans)
-        if len(values) == 0 or values.std() == 0:
+        if len(values) == 0 or np.ptp(values) == 0:
             raise DataError("the training scans have fewer than two different labels", hint="Check the label column")
         return cls(float(values.mean()), float(values.std()))
 

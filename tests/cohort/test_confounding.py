@@ -84,6 +84,14 @@ def test_each_participant_is_counted_once():
     pd.testing.assert_frame_equal(compare(scans, CLASSES), compare(thrice, CLASSES))
 
 
+def test_ages_of_the_same_participants_are_the_same_however_many_scans_they_have():
+    """The mean of three equal ages is another number, in its last digit, than that of one."""
+    ages = [18.3 + 0.7 * i for i in range(30)]
+    people = pd.DataFrame({"subject": [f"s{i}" for i in range(30)], "age": ages})
+    scans = pd.concat([people.assign(label=CLASSES[0]), *[people.assign(label=CLASSES[1])] * 3], ignore_index=True)
+    assert "because these are the same participants" in by_measure(scans)["words"]["Age"]
+
+
 def test_unknown_measures_are_reported():
     scans = cohort(40).assign(site="here", sex=None, age=np.nan)
     table = by_measure(scans)

@@ -32,6 +32,12 @@ def model(*covariates, **training):
 
 
 # ---- the encoder -----------------------------------------------------------------------------------------------------
+def test_a_fraction_that_is_constant_in_training_is_no_covariate():
+    """Its standard deviation is 1e-16: another value would be 1e16."""
+    encoder = Covariates.fit(pd.DataFrame({"tr": [0.72] * 30}), ["tr"])
+    assert encoder.encode(pd.DataFrame({"tr": [0.72, 2.0]})).tolist() == [[0], [0]]
+
+
 def test_numbers_are_z_scored_and_text_is_one_hot():
     encoder = Covariates.fit(TABLE, ["age", "sex", "site"])
     assert len(encoder) == 5

@@ -473,13 +473,13 @@ def test_a_training_that_is_not_finite_leaves_nothing(toy, tmp_path, rate, train
         ({"roles": ["train"] * 12}, "no test scan"),
         ({"labels": ["no", "yes"] * 5 + ["maybe", "no"]}, "label 'maybe', not one of"),
         ({"labels": [*range(11), "old"]}, "scan 'sub-11_task-rest' has label .*, which is not a number"),
-        ({"labels": [5] * 10 + [6, 7]}, "fewer than two different labels"),
+        ({"labels": [25.3] * 10 + [6, 7]}, "fewer than two different labels"),
         ({"lengths": [30] * 8 + [5, 5, 30, 30]}, "all 2 validation scans of fold 1 are shorter than the 6 volumes"),
         ({"lengths": [30] * 10 + [5, 5]}, "all 2 test scans of fold 1 are shorter than the 6 volumes that model"),
     ],
 )
 def test_data_that_are_refused(tmp_path, change, message):
-    dataset = NUMBERS if 5 in change.get("labels", []) else DATASET
+    dataset = NUMBERS if {5, 25.3} & set(change.get("labels", [])) else DATASET
     with pytest.raises(DataError, match=message):
         run(write_toy(tmp_path, **change), tmp_path / "run", dataset=dataset)
 
