@@ -127,6 +127,11 @@ def _is_processed(image: Any) -> bool:
     return re.search("_(space|desc)-", Path(image.path).name) is not None
 
 
+def _is_magnitude(entities: Mapping[str, Any]) -> bool:
+    """Return whether an image is not said to be a phase, real or imaginary part."""
+    return entities.get("part", "mag") == "mag" and entities.get("reconstruction") != "phase"
+
+
 def _row(bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1w]]) -> dict[str, Any]:
     entities = bold.get_entities()
     row = entities_of(entities) | {
@@ -135,7 +140,7 @@ def _row(bold: Any, dataset: Dataset, config: Config, t1w: Mapping[str, list[_T1
         "bold": bold.path,
     }
     unwanted, wrong = [], []
-    if entities.get("part", "mag") != "mag" or entities.get("reconstruction") == "phase":
+    if not _is_magnitude(entities):
         unwanted.append("not a magnitude image")
     if "echo" in entities:
         wrong.append("multi-echo data: combine the echoes first (as fMRIPrep does)")
@@ -223,9 +228,9 @@ def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: 
 
     found: dict[tuple[str, str | None], list[str]] = {}
     for image in layout.get(**{"suffix": "T1w", "extension": IMAGES} | dict(filters)):
-        if _is_processed(image):
-            continue
         entities = image.get_entities()
+        if _is_processed(image) or not _is_magnitude(entities):
+            continue
         found.setdefault((f"sub-{entities.get('subject')}", entities.get("session")), []).append(image.path)
     images: dict[str, list[_T1w]] = {}
     several: dict[str, list[str]] = {}

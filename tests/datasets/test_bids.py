@@ -115,6 +115,7 @@ def test_of_several_t1w_images_the_finest_is_used_or_those_of_one_resolution_are
     (bids / "sub-01/anat/sub-01_T1w.nii.gz").unlink()
     add_t1w(bids, "sub-01", "acq-localizer", (1, 1, 6))
     fine = add_t1w(bids, "sub-01", "acq-mprage", (1, 1, 1.2))
+    add_t1w(bids, "sub-01", "acq-a_part-phase", (1, 1, 1))  # as fine as it may be
     other = add_t1w(bids, "sub-01", "acq-other", (1.2, 1.2, 1.2))
     scans = index(CONFIG, dataset(bids)).set_index("subject")
     assert scans.t1w["sub-01"] == fine and scans.more_t1w.isna().all()

@@ -86,6 +86,7 @@ def functional_numbers(
     settings : Registration
     """
     table = read_table(paths["confounds"])
+    n_unsteady = sum(column.startswith("non_steady_state_outlier") for column in table)  # dropped from the series
     mask = images.read(paths["mask"])
     inside = mask.numpy() > 0
     brain = warp(mask, images.read(template / "brain_mask.nii.gz"), []).numpy() > 0.5
@@ -96,7 +97,7 @@ def functional_numbers(
     return {
         "n_volumes": len(table),
         **motion_numbers(table),
-        "slice_jumps": slice_jumps(iter_volumes(paths["raw"]), native_brain),
+        "slice_jumps": slice_jumps(itertools.islice(iter_volumes(paths["raw"]), n_unsteady, None), native_brain),
         **({} if ghost is None else {"ghost_ratio": ghost}),
         "median_tsnr": float(np.median(images.read(paths["tsnr"]).numpy()[inside])),
         **coregistration,

@@ -67,9 +67,11 @@ def test_functional(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     natives = {"native_reference": reference, "native_corrected": 2 * brain, "native_mask": brain}
     paths = save(tmp_path, mask=covered, tsnr=tsnr, t1w=brain, t1w_mask=brain, **natives)
     bold[:, :, 9, 5] += 40  # a slice that jumps
+    bold[..., 0] *= 1 + 0.1 * np.arange(SHAPE[2])  # not yet steady, more in some slices than in others
     nib.save(nib.Nifti1Image(bold, AFFINE), tmp_path / "bold.nii.gz")
     moved = [np.nan, 0.1, 0.2, 0.9, *[0.1] * 8]
     table = pd.DataFrame({"framewise_displacement": moved, "std_dvars": [np.nan, 1.0, 1.2, 1.7, *[1.1] * 8]})
+    table = table.assign(non_steady_state_outlier00=[1, *[0] * 11])
     table.to_csv(tmp_path / "confounds.tsv", sep="\t", index=False, na_rep="n/a")
     images.write_matrix(np.eye(4), tmp_path / "pose.txt")
     monkeypatch.setattr(compute, "coregistration_numbers", lambda *given: {"given": given})
