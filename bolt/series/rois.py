@@ -168,27 +168,45 @@ def locate_maps(atlas: Atlas, info: BoldInfo, mask: np.ndarray) -> MapVoxels:
 
 
 class Means:
-    """Average volumes over labelled voxels, one at a time; the series of ROIs without voxels are NaN."""
+    """Average volumes over labelled voxels, one at a time; the series of ROIs without voxels are NaN.
+
+    Where a voxel is not finite it counts with its mean over time: left out in some volumes, it would put steps into the
+    series, as high as its ROI's voxels differ.
+    """
 
     def __init__(self, rois: RoiVoxels, n_volumes: int) -> None:
         sizes = rois.count()
         self.filled = sizes > 0
-        self.starts, self.sizes = (np.cumsum(sizes) - sizes)[self.filled], sizes[self.filled]
-        self.means = np.full((n_volumes, len(sizes)), np.nan)
+        self.starts = (np.cumsum(sizes) - sizes)[self.filled]
+        self.sums = np.zeros((n_volumes, len(self.starts)))
+        self.lacking: dict[bytes, list[int]] = {}
 
     def add(self, t: int, values: np.ndarray, good: np.ndarray) -> None:
-        """Add volume `t`, the (N,) values of the voxels, averaged over those that are `good`."""
+        """Add volume `t`, the (N,) values of the voxels and which of them are `good`."""
         if not len(self.starts):
             return
-        sizes = self.sizes
         if not good.all():
-            values, sizes = np.where(good, values, 0), np.add.reduceat(good, self.starts, dtype=np.int64)
-        with np.errstate(invalid="ignore"):  # NaN if no voxel is good
-            self.means[t, self.filled] = np.add.reduceat(values, self.starts, dtype=np.float64) / sizes
+            self.lacking.setdefault(np.packbits(good).tobytes(), []).append(t)
+            values = np.where(good, values, 0)
+        self.sums[t] = np.add.reduceat(values, self.starts, dtype=np.float64)
 
-    def series(self) -> np.ndarray:
-        """Return the (T, R) series."""
-        return self.means
+    def series(self, total: np.ndarray) -> np.ndarray:
+        """Return the (T, R) series; `total` are the (N,) sums of the voxels' good values."""
+        series = np.full((len(self.sums), len(self.filled)), np.nan)
+        if len(self.starts):
+            found = np.zeros(total.size, int) + len(self.sums)
+            lacking = []
+            for packed, volumes in self.lacking.items():
+                bad = np.unpackbits(np.frombuffer(packed, np.uint8), count=total.size) == 0
+                found[bad] -= len(volumes)
+                lacking.append((bad, volumes))
+            mean = total / found.clip(1)
+            for bad, volumes in lacking:
+                some = np.logical_or.reduceat(~bad, self.starts)  # else the ROI is NaN there
+                self.sums[volumes] += np.where(some, np.add.reduceat(np.where(bad, mean, 0), self.starts), np.nan)
+            with np.errstate(invalid="ignore"):
+                series[:, self.filled] = self.sums / np.add.reduceat(found > 0, self.starts, dtype=np.int64)
+        return series
 
 
 class LeastSquares:
@@ -206,7 +224,7 @@ class LeastSquares:
             values = np.where(good, values, 0)
         self.projected[:, t] = self.transposed @ values.astype(np.float64)
 
-    def series(self) -> np.ndarray:
+    def series(self, total: np.ndarray) -> np.ndarray:
         """Return the (T, R) series."""
         series = self._solved(self.weights, self.projected)
         for good, volumes in self.lacking.items():
@@ -257,7 +275,10 @@ def average(volumes: Iterable[np.ndarray], n_volumes: int, located: Sequence[Roi
     mean = total / n_volumes
     sd = np.sqrt(np.maximum(squares / n_volumes - mean**2, 0))
     facts = (finite, varies, mean, sd)
-    return [Averaged(fit.series(), *(fact[part] for fact in facts)) for fit, part in zip(fits, parts, strict=True)]
+    return [
+        Averaged(fit.series(total[part]), *(fact[part] for fact in facts))
+        for fit, part in zip(fits, parts, strict=True)
+    ]
 
 
 def coverage_of(
