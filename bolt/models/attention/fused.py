@@ -5,6 +5,9 @@ Symbols: T volumes, W window, L fringe, F windows, N hidden size, h heads, d hea
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -13,8 +16,10 @@ from torch import Tensor, nn
 from bolt.models import layers
 from bolt.models.attention import native, window
 from bolt.models.attention.window import Maps, Shape
-from bolt.models.attention.windows import ClsToken, Windows
+from bolt.models.attention.windows import ClsToken, Windows, windows_of
 from bolt.models.layers import FeedForward
+
+log = logging.getLogger(__name__)
 
 
 class Attended(NamedTuple):
@@ -127,8 +132,7 @@ class FusedWindowAttention(nn.Module):
         if dropout and self.dropout_before_fusion and not cls_only:  # CLS tokens are in one window each
             apart = window.attend_apart(q, kv, bias, shape, dropout)
             return window.fuse(layers.dropout(self.output(apart), dropout), shape)
-        attend = native.attend if native.usable(q) and not windows.padded else window.attend
-        output = attend(q, kv, bias, shape, dropout)
+        output = _way(q, windows)(q, kv, bias, shape, dropout)
         if record is not None:
             record.append(Attended(q, kv, bias, shape, output))
         return layers.dropout(self.output(output), dropout)
@@ -144,6 +148,32 @@ class FusedWindowAttention(nn.Module):
             return torch.cat([near, near.new_zeros(self.n_heads, 1)], dim=1)
         parts = ((self.bias_cls_to_bold, field), (self.bias_bold_to_cls, width), (self.bias_cls_to_cls, 1))
         return torch.cat([near, *(bias.view(self.n_heads, -1).expand(-1, n) for bias, n in parts)], dim=1)
+
+
+def _way(q: Tensor, windows: Windows) -> Callable[..., Tensor]:
+    """Return the fastest `attend` that can compute on the device of `q`."""
+    if q.is_cuda and q.dtype != torch.float64 and (in_triton := _in_triton()) is not None:
+        return in_triton
+    return native.attend if native.usable(q) and not windows.padded else window.attend
+
+
+@cache
+def _in_triton() -> Callable[..., Tensor] | None:
+    """Return `window.attend` in Triton, or None where Triton is missing or cannot compile it."""
+    try:
+        from bolt.models.attention.triton_window import attend
+
+        windows = windows_of((8, 6), 4, 2, "cover", "local")
+        shape = Shape(windows, 2, 2, 6, 0, True)
+        rows, sizes = windows.n_cls + windows.n_tokens, sum(shape.bias_sizes)
+        shapes = (rows, 8), (rows, 16), (2, sizes)
+        q, kv, bias = (torch.ones(*size, device="cuda", requires_grad=True) for size in shapes)
+        attend(q, kv, bias, shape, 0.1).sum().backward()
+        torch.cuda.synchronize()
+    except Exception as error:  # of many kinds, from Triton, its compilers and the driver
+        log.info("attention is computed by torch, which is slower, without Triton: %s", error)
+        return None
+    return attend
 
 
 class Block(nn.Module):

@@ -1,17 +1,15 @@
 """Window attention in torch, on any device: each window gathers its keys.
 
-`native` computes the same on CPUs in C++, several times faster, with the same weights dropped: whether a weight is kept
-follows from its address (`masks`). The BOLD keys of a scan are a line of elements for each row of q, head and slot,
-which is the number of a window among those of the query. The CLS keys of these windows are one more line, an element
-for each slot.
+`native` computes the same on CPUs in C++, `triton_window` on GPUs, several times faster, with the same weights dropped:
+whether a weight is kept follows from its address (`masks`). The BOLD keys of a scan are a line of elements for each row
+of q, head and slot, which is the number of a window among those of the query. The CLS keys of these windows are one
+more line, an element for each slot.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +18,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from bolt.models import layers
-from bolt.models.attention.windows import Windows, windows_of
+from bolt.models.attention.windows import Windows
 from bolt.models.base import full_precision
 from bolt.models.parts import masks
 
-log = logging.getLogger(__name__)
 AT_ONCE = {"cpu": 2**21, "cuda": 2**27}
 """Scores, or gathered numbers, in memory at a time, by device: few fit in a CPU's cache, many keep a GPU busy."""
 CLS_SLOT = masks.LOW
@@ -279,29 +276,8 @@ def attend_sets(q: Tensor, kv: Tensor, tile: Tensor, sets: _Sets, drop: Drop | N
     Tensor
         (sets, queries, h·d).
     """
-    in_triton = _triton() if q.is_cuda and q.dtype == torch.float32 else None
-    mixed: Tensor = (in_triton or _Attend).apply(q, kv, tile, sets, drop, cls)
+    mixed: Tensor = _Attend.apply(q, kv, tile, sets, drop, cls)
     return mixed
-
-
-@cache
-def _triton() -> type[torch.autograd.Function] | None:
-    """Return `_Attend` in Triton, or None where Triton is missing or cannot compile it."""
-    try:
-        from bolt.models.attention.triton_window import Attend
-
-        windows = windows_of((8, 6), 4, 2, "cover", "local")
-        shape = Shape(windows, 2, 2, 6, 0, True)
-        rows, sizes = windows.n_cls + windows.n_tokens, sum(shape.bias_sizes)
-        shapes = (rows, 8), (rows, 16), (2, sizes)
-        q, kv, bias = (torch.ones(*size, device="cuda", requires_grad=True) for size in shapes)
-        ((sets, tile, _),) = _all_sets(bias, shape)
-        Attend.apply(q, kv, tile, sets, Drop(6554, 1), True).sum().backward()
-        torch.cuda.synchronize()
-    except Exception as error:  # of many kinds, from Triton, its compilers and the driver
-        log.info("attention is computed by torch, which is slower, without Triton: %s", error)
-        return None
-    return Attend
 
 
 class _Attend(torch.autograd.Function):

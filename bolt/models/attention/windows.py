@@ -40,9 +40,20 @@ class Gather(NamedTuple):
     keys: Tensor  # (F, [1 +] W + 2L), among all keys; the CLS token, if there is one, comes first
     outside: Tensor  # (F, [1 +] W + 2L) bool: the key does not exist
     first: Tensor  # (F,) volume of the first key
-    times: Tensor  # (BOLD tokens,) number of windows that contain the token
+    times: Tensor  # (BOLD tokens,) number of windows that contain the token, or 1
     scan_keys: Tensor  # (scans, [1 +] longest): CLS token and all BOLD keys of the scan
     scan_outside: Tensor  # (scans, [1 +] longest) bool
+
+
+class Places(NamedTuple):
+    """Where scans, windows and tokens are."""
+
+    table: Tensor  # (scans, 7): `Windows.table`
+    starts: Tensor  # (windows,) first volume
+    earliest: Tensor  # (BOLD tokens,) first window that contains the token
+    times: Tensor  # (BOLD tokens,) number of windows that contain it
+    share: Tensor  # (CLS tokens + BOLD tokens,) of a window in its output, float64
+    scan_of_cls: Tensor  # (CLS tokens,) number of the scan
 
 
 class Windows:
@@ -62,6 +73,8 @@ class Windows:
         Number of CLS tokens of each scan.
     n_cls, n_tokens, n_windows : int
         Number of CLS tokens, BOLD tokens and windows of all scans.
+    most : int
+        Limit of the number of windows that contain a volume.
     flat_starts, scan : Tensor
         (windows,) first volume of each window within its scan, and number of the scan.
     padded : bool
@@ -70,10 +83,13 @@ class Windows:
 
     padded = False
 
-    def __init__(self, starts: Sequence[Sequence[int]], lengths: Sequence[int], window: int, cls_token: ClsToken):
+    def __init__(
+        self, starts: Sequence[Sequence[int]], lengths: Sequence[int], window: int, most: int, cls_token: ClsToken
+    ) -> None:
         self.starts, self.lengths = tuple(map(tuple, starts)), tuple(lengths)
-        self.window, self.cls_token = window, cls_token
-        self._kept: dict[tuple[int, int, torch.device], Gather] = {}
+        self.window, self.most, self.cls_token = window, most, cls_token
+        self._kept: dict[tuple[int | torch.device, ...], Gather] = {}
+        self._places: dict[tuple[int | torch.device, ...], Places] = {}
         windows = tuple(map(len, self.starts))
         self.counts = windows if cls_token == "local" else (int(cls_token == "global"),) * len(windows)
         self.n_cls, self.n_tokens, self.n_windows = sum(self.counts), sum(self.lengths), sum(windows)
@@ -110,6 +126,34 @@ class Windows:
                 self._kept[key] = Gather(*(part.to(device) for part in self._gather(fringe, beyond)))
         return self._kept[key]
 
+    def places(self, beyond: int, device: torch.device) -> Places:
+        """Return where scans, windows and tokens are, on `device`, cached."""
+        key = (beyond, device)
+        if key not in self._places:
+            with torch.inference_mode(False):
+                scans = self.scan if self.cls_token == "local" else torch.arange(self.n_cls, device=self.scan.device)
+                earliest, times = self._of_tokens()
+                share = 1 / pad(times.clamp(min=1), (self.n_cls, 0), value=1).double()
+                parts = Places(self.table(beyond), self.flat_starts, earliest, times, share, scans)
+                self._places[key] = Places(*(part.to(device) for part in parts))
+        return self._places[key]
+
+    def _of_tokens(self) -> tuple[Tensor, Tensor]:
+        """Return for each BOLD token the first window that contains it, and the number of windows that do."""
+        device, most = self.scan.device, max(self.lengths) + self.window
+        if len(set(self.lengths)) == 1:
+            volume = torch.arange(self.n_tokens, device=device) % self.lengths[0]
+            scan = torch.arange(self.n_tokens, device=device) // self.lengths[0]
+        else:
+            scan = torch.arange(len(self.lengths)).repeat_interleave(torch.tensor(self.lengths))
+            volume = torch.cat([torch.arange(length) for length in self.lengths])
+        # the first window that contains a volume follows those that end before it
+        before, after = (
+            torch.searchsorted(self.scan * most + self._or_last(edges, most), scan * most + volume, right=True)
+            for edges in (self.flat_starts + self.window, self.flat_starts)
+        )
+        return before, after - before
+
     def _gather(self, fringe: int, beyond: int) -> Gather:
         """Build the index tensors where the lengths are."""
         table, device = self.table(beyond), self.flat_starts.device
@@ -121,11 +165,6 @@ class Windows:
         outside = (near < 0) | (near >= n_keys)
         number = torch.arange(self.n_windows, device=device)
         cls = number if self.cls_token == "local" else self.scan
-        times = torch.zeros(self.n_tokens, device=device).index_add(0, base.flatten(), within.flatten().float())
-        # the first window that contains a volume follows those that end before it
-        most = max(self.lengths) + self.window
-        ends = self.scan * most + self._or_last(self.flat_starts + self.window, most)
-        earliest = torch.searchsorted(ends, self.scan[:, None] * most + volume, right=True)
         position = torch.arange(max(self.lengths) + beyond, device=device)
         keys = first_key + near.clamp(min=0).minimum(n_keys - 1)
         n_scan_keys = table[:, 3, None]
@@ -133,16 +172,17 @@ class Windows:
         if self.n_cls:
             keys, outside = torch.cat([cls[:, None], keys], dim=1), pad(outside, (1, 0))
             scan_keys, scan_outside = torch.cat([table[:, 4, None], scan_keys], dim=1), pad(scan_outside, (1, 0))
-        slot, first = number[:, None] - earliest, self.flat_starts - fringe
+        earliest, times = self._of_tokens()
+        slot, first = number[:, None] - earliest[base], self.flat_starts - fringe
         return Gather(base, within, cls, slot, keys, outside, first, times.clamp(min=1), scan_keys, scan_outside)
 
     def _present(self, within: Tensor) -> Tensor:
         """Leave out the volumes (windows, W) of windows that do not exist."""
         return within
 
-    def _or_last(self, ends: Tensor, last: int) -> Tensor:
-        """Let windows (windows,) that do not exist end after all others of the scan."""
-        return ends
+    def _or_last(self, volumes: Tensor, last: int) -> Tensor:
+        """Let windows that do not exist begin, or end, after all others of their scan; volumes (windows,)."""
+        return volumes
 
 
 class PaddedWindows(Windows):
@@ -169,7 +209,8 @@ class PaddedWindows(Windows):
         width, step = (room, room) if window is None else (window, stride)
         starts = window_starts(room, width, step, tail)
         self.room, device = starts[-1] + width, volumes.device
-        super().__init__([starts] * len(volumes), [self.room] * len(volumes), width, cls_token)
+        most = -(-width // step) + (tail == "cover")  # the last window may begin between two others
+        super().__init__([starts] * len(volumes), [self.room] * len(volumes), width, most, cls_token)
         first = step * torch.arange(len(starts), device=device)
         last = (volumes[:, None] - width).clamp(min=0)  # start of the last window
         self.there = first < last + step if tail == "cover" else first <= last
@@ -191,29 +232,31 @@ class PaddedWindows(Windows):
         return torch.cat([tokens[: self.n_cls], scans.flatten(0, 1)])
 
     def table(self, beyond: int) -> Tensor:
-        """Return the first five columns, on the device."""
-        scan = torch.arange(len(self.lengths), device=self.volumes.device)
-        first_key, n_keys = self.n_cls + scan * (self.room + beyond), self.volumes + beyond
-        return torch.stack([scan * self.room, self.volumes, first_key, n_keys, scan * self.counts[0]], dim=1)
+        """Return one row per scan, on the device; rooms have places for windows that do not exist, too."""
+        scan, (n_windows, *_) = torch.arange(len(self.lengths), device=self.volumes.device), map(len, self.starts)
+        key, window = self.n_cls + scan * (self.room + beyond), scan * n_windows
+        columns = (scan * self.room, self.volumes, key, self.volumes + beyond, scan * self.counts[0], window)
+        return torch.stack([*columns, torch.full_like(scan, n_windows)], dim=1)
 
     def _present(self, within: Tensor) -> Tensor:
         return within & self.there.flatten()[:, None]
 
-    def _or_last(self, ends: Tensor, last: int) -> Tensor:
-        return torch.where(self.there.flatten(), ends, last)
+    def _or_last(self, volumes: Tensor, last: int) -> Tensor:
+        return torch.where(self.there.flatten(), volumes, last)
 
 
 @lru_cache(maxsize=64)
 def windows_of(lengths: tuple[int, ...], window: int, stride: int, tail: Tail, cls_token: ClsToken) -> Windows:
     """Return the windows of scans of these lengths, each at least `window`."""
     starts = [window_starts(length, window, stride, tail) for length in lengths]
-    return Windows(starts, [scan_starts[-1] + window for scan_starts in starts], window, cls_token)
+    covered, most = [scan_starts[-1] + window for scan_starts in starts], -(-window // stride) + (tail == "cover")
+    return Windows(starts, covered, window, most, cls_token)
 
 
 @lru_cache(maxsize=64)
 def one_window(lengths: tuple[int, ...], cls_token: ClsToken) -> Windows:
     """Return one window per scan, as long as the scan."""
-    return Windows([(0,)] * len(lengths), lengths, max(lengths), cls_token)
+    return Windows([(0,)] * len(lengths), lengths, max(lengths), 1, cls_token)
 
 
 def pack(x: Tensor, lengths: Sequence[int]) -> Tensor:
