@@ -4,10 +4,11 @@
 
 Rows, the most important first: training steps of the paper's model (crops of 100 and 600 volumes, two scans of 1200),
 in float32, tf32 and bfloat16, with their kernels; ten folds of ABIDE-I beside the predictions that a CPU made; the
-published code's steps; prediction and relevance; folds trained one by one and side by side; and checks: every network
-equals itself on the CPU, a training step never waits for the host, folds give the same weights either way, a killed
-training resumes with the same weights. A check that fails is a row like any other, so that the rest is measured; the
-command then ends with status 1. With ``--device cpu --tiny`` the same runs anywhere, to test the benchmark.
+published code's steps; prediction and relevance; folds trained one by one and side by side; attention alone; and
+checks: every network equals itself on the CPU, a training step never waits for the host, folds give the same weights
+either way, a killed training resumes with the same weights. A check that fails is a row like any other, so that the
+rest is measured; the command then ends with status 1. With ``--device cpu --tiny`` the same runs anywhere, to test the
+benchmark.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,16 @@ from benchmarks.bolt_speed import MATRICES, alternate, floor_operations
 from bolt.config import Dataset, Model, known, load_model
 from bolt.explain.relevance import relevance
 from bolt.io.files import read_table, write_table
+from bolt.models.attention.window import Shape
+from bolt.models.attention.windows import PaddedWindows
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, has_epochs, with_facts
-from bolt.training.batches import Batch
+from bolt.series.cache import SeriesCache
+from bolt.training.adam import Adam
 from bolt.training.device import device_of, tensor_float
 from bolt.training.loop import Fit
 from bolt.training.outputs import Classes
+from bolt.training.prediction import Pool, Scans
 from bolt.training.runner import Training, train_folds
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
@@ -142,26 +146,31 @@ class Bench:
                 best = max(best, 2 * n * k * m * len(together) / seconds)
         return best
 
-    def steps_of(self, net: BolT, **training: object) -> Callable[..., object]:
-        """Return what takes a step of `bolt.training.loop` from series, lengths and classes."""
+    def steps_of(self, folder: Path, volumes: int, n: int, short: int = 0, **training: object) -> Callable[[], object]:
+        """Return what takes a step of `bolt.training.loop` on random scans, some of them shorter than the crop."""
         model = load_model("bolt")
         model = model.model_copy(update={"training": model.training.model_copy(update=training)})
-        fit = Fit(net.train(), None, None, Classes(["no", "yes"]), model, 100, 0, 0, Path(), "")  # type: ignore[arg-type]
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+        cache = SeriesCache(made_up(Path(tempfile.mkdtemp(dir=folder)), self.n_rois, n, volumes, volumes, short)[0])
+        scans = Scans(Pool(cache, self.device), range(n), truth=np.arange(n) % 2)
+        target = Classes(["no", "yes"])
+        fit = Fit(self.bolt().train(), scans, None, target, model, volumes, 0, 0, Path(), "")
+        optimizer, random, steps = fit.optimizer(), torch.Generator(), count(1)
 
-        def step(x: Tensor, lengths: Tensor, y: Tensor) -> object:
-            return fit._step(optimizer, Batch(x, lengths, y), (0, 0, 1, 1))
+        def step() -> object:
+            number = next(steps)
+            rates = optimizer.rates(number) if isinstance(optimizer, Adam) else []
+            key = (0, 0, 1, number)
+            return fit._step(optimizer, fit._draw(torch.randperm(n, generator=random), random, key, rates), key)
 
         return step
 
     # ---- rows --------------------------------------------------------------------------------------------------------
-    def training_steps(self) -> Iterator[Row]:
+    def training_steps(self, folder: Path) -> Iterator[Row]:
         """Measure training steps of the paper's model, also on scans of different length, as ABIDE-I has them."""
         for precision in PRECISIONS:
             rate = self.rate(precision)
             for volumes, n in self.sizes.items():
-                (x, y), step = self.batch(n, volumes), self.steps_of(self.bolt(), precision=precision)
-                act = partial(step, x, torch.full((n,), volumes), y)
+                act = self.steps_of(folder, volumes, n, precision=precision)
                 act(), act()  # the second is recorded as a graph, the next ones replay it
                 seconds = self.seconds(act)
                 least = floor_operations(n, volumes, True) / rate if not self.tiny else float("nan")
@@ -169,16 +178,39 @@ class Bench:
                 more = {"memory_mb": self.peak(act), "roofline": least / seconds, **self.busy(act, seconds)}
                 yield {"measure": "training step", "value": 1e3 * seconds, **row, **more}
         (volumes, n), *_ = self.sizes.items()
-        (x, y), step = self.batch(n, volumes), self.steps_of(self.bolt())
-        few = iter([(i % 3) + 1 for i in range(self.repeats + 1)])
-
-        def ragged() -> None:
-            lengths = torch.full((n,), volumes)
-            lengths[: next(few)] = volumes * 3 // 4
-            step(x, lengths, y)
-
+        act = self.steps_of(folder, volumes, n, short=n // 4)
+        act(), act()
         row = {"size": f"{n} × {volumes}, some shorter", "precision": "float32", "unit": "ms"}
-        yield {"measure": "training step", "value": 1e3 * self.seconds(ragged), **row}
+        yield {"measure": "training step", "value": 1e3 * self.seconds(act), **row}
+
+    def attention(self) -> Iterator[Row]:
+        """Measure forward and backward pass of attention alone, by the number of warps of a program."""
+        if not self.on_gpu:
+            return
+        from bolt.models.attention import triton_window
+
+        (volumes, n), *_ = self.sizes.items()
+        windows = PaddedWindows(torch.full((n,), volumes, device=self.device), volumes, 20, 8, "cover", "local")
+        shape, rows = Shape(windows, 40, 24, 44, 0, True), windows.n_cls + windows.n_tokens
+        sizes = (rows, 800), (rows, 1600), (40, sum(shape.bias_sizes))
+        q, kv, bias = (torch.randn(*size, device=self.device, requires_grad=True) for size in sizes)
+
+        def act() -> None:
+            triton_window.attend(q, kv, bias, shape, 0.1).backward(q.detach())
+
+        for precision, name in (("float32", "ieee"), ("tf32", "tf32")):
+            used = triton_window.WARPS[name]
+            for warps in (2, 4, 8):
+                triton_window.WARPS[name] = warps
+                with tensor_float(name == "tf32"):
+                    row = {"size": f"{n} × {volumes}, {warps} warps", "precision": precision, "unit": "ms"}
+                    yield {
+                        "measure": "attention of a block",
+                        "value": 1e3 * self.seconds(act),
+                        **row,
+                        **self.busy(act, 1),
+                    }
+            triton_window.WARPS[name] = used
 
     def abide(self, series: Path, folder: Path) -> Iterator[Row]:
         """Train the folds of the fixed benchmark in one process; compare test scans with what a CPU predicted."""
@@ -323,27 +355,22 @@ class Bench:
                 row |= {"value": difference, "unit": "of the largest"}
                 yield row | ({} if difference <= largest else {"failed": f"above {largest:g}"})
 
-    def syncs(self) -> Iterator[Row]:
+    def syncs(self, folder: Path) -> Iterator[Row]:
         """Take training steps that would fail if they waited for the host, with all that a step may include."""
         (volumes, n), *_ = self.sizes.items()
-        (x, y), lengths = self.batch(n, volumes), torch.full((n,), volumes)
-        shorter = lengths.clone()
-        shorter[0] = volumes * 3 // 4
-        cases = {
-            "alone": (lengths, {}),
-            "scans of different length": (shorter, {}),
-            "mixed scans, averaged weights, clipped gradient": (
-                shorter,
-                {"mixup": 0.4, "average_weights": 0.99, "clip_gradient": 1.0},
-            ),
+        more = {"mixup": 0.4, "average_weights": 0.99, "clip_gradient": 1.0}
+        cases: dict[str, dict[str, Any]] = {
+            "alone": {},
+            "scans of different length": {"short": 1},
+            "mixed scans, averaged weights, clipped gradient": {"short": 1, **more},
         }
-        for name, (used, settings) in cases.items():
-            step, failed = self.steps_of(self.bolt(), **settings), ""
-            step(x, used, y), step(x, used, y)  # compile, and record the graph that the next replays
+        for name, settings in cases.items():
+            step, failed = self.steps_of(folder, volumes, n, **settings), ""
+            step(), step()  # compile, and record the graph that the next replays
             try:
                 if self.on_gpu:
                     torch.cuda.set_sync_debug_mode("error")
-                step(x, used, y)
+                step()
             except RuntimeError as error:
                 failed = str(error).splitlines()[0]
             finally:
@@ -404,18 +431,20 @@ def check(measure: str, holds: bool, failed: str, **row: object) -> Row:
     return {"measure": measure, "value": float(holds), "unit": "", **row} | ({} if holds else {"failed": failed})
 
 
-def made_up(folder: Path, n_rois: int, n: int, volumes: int, crop: int) -> tuple[Path, Path, Dataset]:
-    """Write a cache of random scans and four folds; return their paths, and the dataset."""
+def made_up(folder: Path, n_rois: int, n: int, volumes: int, crop: int, short: int = 0) -> tuple[Path, Path, Dataset]:
+    """Write a cache of random scans, some a quarter shorter, and four folds; return their paths, and the dataset."""
     random = np.random.default_rng(0)
     names = [f"sub-{number:04d}" for number in range(n)]
     people = pd.DataFrame({"scan_id": names, "subject": names, "group": names})
-    index = people.assign(site="a", label=["no", "yes"] * (n // 2), offset=np.arange(n) * volumes, length=volumes)
+    lengths = np.where(np.arange(n) < short, volumes * 3 // 4, volumes)
+    index = people.assign(site="a", label=["no", "yes"] * (n // 2), length=lengths)
+    index["offset"] = lengths.cumsum() - lengths
     parts = np.arange(n) // 2 % 4  # two neighbours are of both classes
     folds = [
         people.assign(fold=fold, role=np.array(["test", "validation", "train", "train"])[(parts - fold) % 4])
         for fold in range(4)
     ]
-    values = random.standard_normal((n * volumes, n_rois)).astype(np.float32)
+    values = random.standard_normal((lengths.sum(), n_rois)).astype(np.float32)
     return *write_cache(folder, values, index, folds), dataset_in(folder, crop)
 
 
@@ -462,10 +491,10 @@ def main() -> None:
         folds, killed = Path(folder, "folds"), Path(folder, "killed")
         real = bench.abide(options.abide, Path(folder, "abide")) if options.abide else ()
         published = bench.published(options.published) if options.published else ()
-        checks = bench.syncs(), bench.equal(), bench.resumes(killed)
+        checks = bench.attention(), bench.syncs(Path(folder)), bench.equal(), bench.resumes(killed)
         try:
             for row in chain(
-                bench.training_steps(), real, published, bench.forward_passes(), bench.folds(folds), *checks
+                bench.training_steps(Path(folder)), real, published, bench.forward_passes(), bench.folds(folds), *checks
             ):
                 rows.append(row)
                 shown = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())

@@ -26,20 +26,27 @@ Places = tuple[slice | Tensor, slice | Tensor]
 """Positions of some scans of a batch, on the host and on the device."""
 
 
+class Draw(NamedTuple):
+    """What is drawn for a step: all on the host, or all on the device."""
+
+    which: Tensor  # (batch,) scans
+    lengths: Tensor  # (batch,) volumes of each
+    own: Tensor  # (batch,) positions of the scans in mixtures, and of those that are mixed with them; or (0,)
+    partner: Tensor
+    seeds: Tensor  # of the places that drop
+    numbers: Tensor  # share of the own scan in a mixture, and rates of the optimiser, float64
+    series: Tensor  # (batch, time) rows of the pool, or values (batch, time, rois) or matrices
+
+
 class Batch(NamedTuple):
-    """What a training step learns from; tensors are on the device, but for `lengths`."""
+    """What a training step learns from; tensors are on the device, but perhaps for `lengths`."""
 
     x: Tensor  # series (batch, time, rois) or connectivity matrices
-    lengths: Tensor  # (batch,) volumes of each scan, on the host
+    lengths: Tensor  # (batch,) volumes of each scan
     truth: Tensor  # (batch,) labels
     covariates: Tensor | None = None  # (batch, n)
     other: Tensor | None = None  # (batch,) labels of the scans with which they are mixed
     share: float | Tensor = 1.0  # of the own scan and label in a mixture
-
-    def on_device(self) -> Batch:
-        """Return the batch with its lengths and share on the device, as float32."""
-        share, device = torch.tensor(self.share, dtype=torch.float32), self.x.device
-        return self._replace(lengths=copied_to(device, self.lengths), share=copied_to(device, share))
 
     def part(self, places: Places) -> Batch:
         """Return some of the scans, as long as the longest of them."""
@@ -65,14 +72,13 @@ def epoch_generator(seed: int, fold: int, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, fold, epoch]).generate_state(2)[1]))
 
 
-def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:
-    """Mix the scans of a batch with each other (Zhang et al. 2018, arXiv:1710.09412), one share for all.
-
-    A mixture is as long as the shorter of its two scans.
+def draw_mixture(lengths: Tensor, alpha: float, key: Key) -> tuple[float, Tensor, Tensor]:
+    """Draw how scans of a batch are mixed with each other (Zhang et al. 2018, arXiv:1710.09412), one share for all.
 
     Parameters
     ----------
-    batch : Batch
+    lengths : Tensor
+        (batch,) volumes of each scan; a mixture is as long as the shorter of its two scans.
     alpha : float
         Both parameters of the beta distribution of the share.
     key : tuple of int
@@ -80,23 +86,27 @@ def mixed(batch: Batch, alpha: float, key: Key) -> tuple[Batch, Tensor]:
 
     Returns
     -------
-    batch : Batch
-        Sorted by length, as in `bolt.training.loop.Fit._epoch`.
-    order : Tensor
-        (batch,) positions before it was sorted, on the host.
+    share : float
+        Of the own scan.
+    own, partner : Tensor
+        (batch,) positions of the scans of each mixture, sorted by length, as in `bolt.training.loop.Fit._epoch`.
     """
-    random, device = np.random.default_rng([*key, 1]), batch.x.device  # without the 1, as for `seed_step`
-    share, chosen = random.beta(alpha, alpha), torch.from_numpy(random.permutation(len(batch.x)))
-    lengths = torch.minimum(batch.lengths, batch.lengths[chosen])
-    order = lengths.argsort(stable=True)
-    own, partner = copied_to(device, order), copied_to(device, chosen[order])
+    random = np.random.default_rng([*key, 1])  # without the 1, as for `seed_step`
+    share, chosen = random.beta(alpha, alpha), torch.from_numpy(random.permutation(len(lengths)))
+    order = torch.minimum(lengths, lengths[chosen]).argsort(stable=True)
+    return share, order, chosen[order]
+
+
+def mixed(batch: Batch, share: float | Tensor, own: Tensor, partner: Tensor) -> Batch:
+    """Mix the scans of a batch; positions are where its lengths are."""
+    lengths = torch.minimum(batch.lengths[own], batch.lengths[partner])
+    own, partner = copied_to(batch.x.device, own), copied_to(batch.x.device, partner)
 
     def mix(values: Tensor) -> Tensor:
         return share * values[own] + (1 - share) * values[partner]
 
     covariates = None if batch.covariates is None else mix(batch.covariates)
-    truth, other = batch.truth[own], batch.truth[partner]
-    return Batch(mix(batch.x), lengths[order], truth, covariates, other, share), order
+    return Batch(mix(batch.x), lengths, batch.truth[own], covariates, batch.truth[partner], share)
 
 
 def restored(values: Tensor, parts: Sequence[Places], order: Tensor | None) -> Tensor:

@@ -60,8 +60,8 @@ def device_of(device: str, threads: int | None) -> torch.device:
 
 
 def copied_to(device: torch.device, values: Tensor) -> Tensor:
-    """Copy from host memory; to a GPU without making it wait."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+    """Copy from host memory; to a GPU without making it wait. What is on the device already stays as it is."""
+    return values if values.device.type == device.type else values.pin_memory().to(device, non_blocking=True)
 
 
 def compute_exactly() -> None:

@@ -1,74 +1,59 @@
 """Training steps that a GPU replays as one graph.
 
-A step of BolT launches some 1,500 kernels one by one, which takes longer than computing them. Recorded once, all of
-them start with a single call: loss and gradient are then those of the batch, the seeds and the weights that are in
-memory at that time. What follows (clipping, optimiser, averaged weights) is a few kernels and remains outside.
+A step of BolT launches hundreds of kernels one by one, which takes longer than computing them. Recorded once, all start
+with a single call, from the forward pass to the averaged weights: what a step learns from, its seeds and its learning
+rate are then what is in memory at that time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bolt.models.base import SeriesModel
-from bolt.models.parts.masks import given_seeds, new_seed
-from bolt.training.batches import Batch
 from bolt.training.device import copied_to
 
 log = logging.getLogger(__name__)
 
 MOST_GRAPHS = 4  # of one training: each keeps the memory of a step
-MOST_SEEDS = 1024
-Gradient = Callable[[Batch], tuple[Tensor, Tensor]]
 
 
 class StepGraphs:
-    """Loss and logits of batches, and the gradients of a model's weights, by one graph for each shape of batch.
+    """Steps of a training, by one graph for each shape of batch.
 
-    The first batch of a shape passes the model as usual, which compiles and allocates what a graph needs; the second is
-    recorded. If it cannot be recorded, all pass as usual.
+    The first step of a shape is launched as usual, which compiles and allocates what a graph needs; the second is
+    recorded. If it cannot be recorded, all are launched as usual.
 
     Parameters
     ----------
-    net : SeriesModel
-        With `lengths_on_device`.
-    gradient : callable
-        Takes a batch, all of it on the device; sets the gradients and returns loss and logits.
+    step : callable
+        Takes tensors on the device, and returns one.
+    device : torch.device
     """
 
-    def __init__(self, net: SeriesModel, gradient: Gradient) -> None:
-        self.net, self.gradient = net, gradient
+    def __init__(self, step: Callable[..., Tensor], device: torch.device) -> None:
+        self.step, self.device = step, device
         self.graphs: dict[tuple[Any, ...], _Graph | None] = {}
         self.possible = True
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return loss and logits of a batch; the gradients of the weights must be None, and are then those of it."""
-        shapes = tuple(value.shape if isinstance(value, Tensor) else value for value in batch)
-        if not self.possible or (shapes not in self.graphs and len(self.graphs) == MOST_GRAPHS):
-            return self._launch(batch)
-        if shapes not in self.graphs:
-            self.graphs[shapes] = None
-            return self._launch(batch)
-        graph = self.graphs[shapes]
-        if graph is None:
+    def __call__(self, given: Sequence[Tensor]) -> Tensor:
+        """Take a step from tensors on the host, those with the largest elements first; return its result."""
+        shapes = tuple((part.shape, part.dtype) for part in given)
+        graph = self.graphs.get(shapes)
+        if graph is None and self.possible and shapes in self.graphs:
             try:
-                self.graphs[shapes] = graph = _Graph(self.net, self.gradient, batch)
+                self.graphs[shapes] = graph = _Graph(self.step, given, self.device)
             except RuntimeError as error:  # of many kinds: an operation that cannot be recorded, too little memory
                 log.warning("the steps of this training are not replayed, which is slower: %s", error)
                 self.close()
-                self.net.zero_grad()
-                return self._launch(batch)
-        return graph.replay(batch)
-
-    def _launch(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Launch a step as usual, but with seeds on the device: nothing may be compiled while it is recorded."""
-        with given_seeds(copied_to(batch.x.device, torch.tensor(new_seed())) for _ in count()):
-            return self.gradient(batch)
+        if graph is not None:
+            return graph.replay(given)
+        if self.possible and len(self.graphs) < MOST_GRAPHS:
+            self.graphs[shapes] = None
+        return self.step(*_parts(copied_to(self.device, _bytes(given)), given))
 
     def close(self) -> None:
         """Free the memory of all graphs, and make no more."""
@@ -76,35 +61,33 @@ class StepGraphs:
 
 
 class _Graph:
-    """One recorded step: where it reads its batch and seeds, and where it writes."""
+    """One recorded step: where it reads what is given, and where it writes its result."""
 
-    def __init__(self, net: SeriesModel, gradient: Gradient, batch: Batch) -> None:
-        self.batch = Batch._make(value.clone() if isinstance(value, Tensor) else value for value in batch)
-        self.seeds = torch.zeros(MOST_SEEDS, dtype=torch.int64, device=batch.x.device)
-        self.parameters = list(net.parameters())
-        seeds = iter(self.seeds.unbind())
-        with given_seeds(seeds):
-            self.start, self.results = record(lambda: gradient(self.batch))
-        self.gradients = [parameter.grad for parameter in self.parameters]
-        self.n_seeds = MOST_SEEDS - sum(1 for _ in seeds)
+    def __init__(self, step: Callable[..., Tensor], given: Sequence[Tensor], device: torch.device) -> None:
+        self.place = _bytes(given).to(device)
+        self.start, self.result = record(lambda: step(*_parts(self.place, given)))
 
-    def replay(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return loss and logits of a batch with newly drawn seeds, and set the gradients."""
-        for place, value in zip(self.batch, batch, strict=True):
-            if isinstance(place, Tensor) and isinstance(value, Tensor):
-                place.copy_(value, non_blocking=True)
-        seeds = torch.tensor([new_seed() for _ in range(self.n_seeds)], dtype=torch.int64)
-        self.seeds[: self.n_seeds].copy_(copied_to(self.seeds.device, seeds))
-        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
-            parameter.grad = gradient
+    def replay(self, given: Sequence[Tensor]) -> Tensor:
+        """Take the step with other values of the same shapes."""
+        self.place.copy_(copied_to(self.place.device, _bytes(given)))
         self.start()
-        loss, logits = self.results
-        return loss.clone(), logits.clone()  # the next replay writes there
+        return self.result.clone()  # the next replay writes there
 
 
-def record(work: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Callable[[], None], tuple[Tensor, Tensor]]:
-    """Record the kernels of some work; return what launches them again, and where they write their results."""
+def _bytes(parts: Sequence[Tensor]) -> Tensor:
+    """Join tensors, so that one copy takes them to the device."""
+    return torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
+
+
+def _parts(joined: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors that were joined, as views."""
+    pieces = joined.split([part.nbytes for part in like])
+    return [piece.view(part.dtype).view(part.shape) for piece, part in zip(pieces, like, strict=True)]
+
+
+def record(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    """Record the kernels of some work; return what launches them again, and where they write the result."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        results = work()
-    return graph.replay, results
+        result = work()
+    return graph.replay, result

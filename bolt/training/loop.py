@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,10 +23,14 @@ from bolt.io.errors import BoltError, MemoryShortage
 from bolt.io.files import columns, write_table
 from bolt.io.resource_errors import is_gpu_shortage, is_shortage
 from bolt.models.base import ConnectivityModel, ModelOutput, SeriesModel
+from bolt.models.parts.masks import given_seeds, new_seeds
+from bolt.training.adam import Adam
 from bolt.training.batches import (
     Batch,
+    Draw,
     Key,
     Places,
+    draw_mixture,
     epoch_generator,
     explain_shortage,
     learns_from_batches,
@@ -48,6 +52,8 @@ HISTORY = columns("training", "history")
 SMALLER_BATCH = (
     "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 )
+LESS_MEMORY = "Free memory, or choose a smaller model"
+SEEDS = 256  # of a step that a GPU replays: one for each place that drops
 SECONDS_BETWEEN_SAVES = 60.0  # what a kill costs at most, besides the epoch that it interrupts
 LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's configuration"
 
@@ -82,6 +88,8 @@ class Fit:
         Scans that pass the model at once; None for whole batches, until a GPU runs out of memory.
     progress : Progress
         Of `run`.
+    graphs : StepGraphs or None
+        What replays steps, on a GPU.
     averaging : bool
         Whether the average of the weights has begun.
     """
@@ -100,6 +108,7 @@ class Fit:
     watch: Callable[[dict[str, float]], None] = lambda row: None
     part_size: int | None = None
     progress: Progress = field(init=False)
+    graphs: StepGraphs | None = field(init=False, default=None)
     averaging: bool = field(init=False, default=False)
 
     @cached_property
@@ -111,11 +120,6 @@ class Fit:
     def used(self) -> SeriesModel:
         """Return the model that predicts: with averaged weights, if they are averaged."""
         return self.average or self.net
-
-    @cached_property
-    def graphs(self) -> StepGraphs:
-        """Return what replays steps on a GPU."""
-        return StepGraphs(self.net, lambda batch: self._gradient(batch, len(batch.x)))
 
     def computed_by(self) -> dict[str, str]:
         """Return the device of the training, and the precision of its matrix products there."""
@@ -138,11 +142,7 @@ class Fit:
             The loss is not finite; names fold, epoch and step.
         """
         training, start = self.model.training, time.monotonic()
-        # without weight decay AdamW is the paper's Adam
-        method = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-        optimizer = method(
-            self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
-        )
+        optimizer = self.optimizer()
         self.progress = progress = load_resume(self.out, self.fingerprint, self.net, optimizer) or Progress()
         if self.average is not None and progress.average:
             self.average.load_state_dict(progress.average)
@@ -185,7 +185,8 @@ class Fit:
                     saved = time.monotonic()
                 self.watch(row)
                 bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
-        self.graphs.close()
+        if self.graphs is not None:
+            self.graphs.close()
         if choose:
             self.net.load_state_dict(progress.chosen)
         elif self.average is not None:
@@ -193,6 +194,17 @@ class Fit:
         seconds = time.monotonic() - start
         samples = (training.epochs - done) * len(self.train)
         log.info("%s: trained in %.1f s, %.1f samples/s", self.title, seconds, samples / max(seconds, 1e-9))
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Return a new optimiser, and prepare what replays steps on a GPU; without weight decay AdamW is Adam."""
+        training, device = self.model.training, self.train.pool.device
+        if read_on_device(self.net, device):
+            with explain_shortage(f"{self.title}: the state of the optimiser", LESS_MEMORY):
+                adam = Adam(self.net.parameters(), training)
+            self.graphs = StepGraphs(lambda *draw: self._whole_step(adam, Draw(*draw)), device)
+            return adam
+        method = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+        return method(self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True)
 
     def _epoch(
         self, optimizer: torch.optim.Optimizer, epoch: int, bar: tqdm
@@ -204,30 +216,21 @@ class Fit:
         training, random = self.model.training, epoch_generator(self.seed, self.fold, epoch)
         fixed = training.batches == "fixed"  # then all epochs have the same order
         of_order = epoch_generator(self.seed, self.fold, 0) if fixed else random
-        size = training.batch_size
-        scans, labels = self.train, cast(Tensor, self.train.truth)
-        batches = list(torch.randperm(len(scans), generator=of_order).split(size))
+        batches = list(torch.randperm(len(self.train), generator=of_order).split(training.batch_size))
         if self.net.takes_lengths:
             # scans that pass the model together, by the length of their crops: their windows are computed once for the
             # same lengths in the same order, which then differ in few batches
             batches = [batch[self._lengths(batch, self.crop).argsort(stable=True)] for batch in batches]
-        order = copied_to(labels.device, torch.cat(batches))
-        truths = labels[order]
-        covariates: Sequence[Tensor | None] = [None] * len(batches)
-        if scans.covariates is not None:
-            covariates = scans.covariates[order].split(size)
         losses, logits = [], []
         self.net.train()
-        steps = zip(batches, covariates, truths.split(size), strict=True)
-        for step, (batch, batch_covariates, truth) in enumerate(steps, start=1):
+        for step, batch in enumerate(batches, start=1):
             key = (self.seed, self.fold, epoch, step)
             now = training, epoch - 1 + step / len(batches), 1 / len(batches)
             optimizer.param_groups[0] |= {"lr": learning_rate(*now), "betas": betas(*now)}
+            rates = optimizer.rates((epoch - 1) * len(batches) + step) if isinstance(optimizer, Adam) else []
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
-                crop = self._crop_length(batch, random)
-                x = self._inputs(batch, crop, random)
-            data = Batch(x, self._lengths(batch, crop), truth, batch_covariates)
-            step_loss, step_logits = self._step(optimizer, data, key)
+                draw = self._draw(batch, random, key, rates)
+                step_loss, step_logits = self._step(optimizer, draw, key)
             losses.append(step_loss)
             logits.append(step_logits)
             bar.update()
@@ -242,7 +245,7 @@ class Fit:
             "epoch": epoch,
             "learning_rate": optimizer.param_groups[0]["lr"],
             "train_loss": float((values * sizes).sum() / sizes.sum()),
-            f"train_{self.target.metric}": self.target.score(torch.cat(logits), truths),
+            f"train_{self.target.metric}": self.target.score(torch.cat(logits), self._labels(torch.cat(batches))),
         }
 
     def _crop_length(self, batch: Tensor, random: torch.Generator) -> int:
@@ -256,20 +259,50 @@ class Fit:
             crop = int(torch.randint(shortest, longest + 1, (), generator=random))
         return int(self._lengths(batch, crop).min()) if needs_equal_lengths(self.net) else crop
 
-    def _inputs(self, batch: Tensor, crop: int, random: torch.Generator) -> Tensor:
-        """Return the inputs of a batch: random crops of the series (batch, time, rois), or connectivity matrices."""
-        scans, net = self.train, self.net
-        if not isinstance(net, ConnectivityModel):
-            return scans.crops(batch, crop, random)
+    def _draw(self, batch: Tensor, random: torch.Generator, key: Key, rates: list[float]) -> Draw:
+        """Draw what a step learns from: random crops, or connectivity, and how they are mixed."""
+        mixup, scans, share, none = self.model.training.mixup, self.train, 1.0, batch[:0]
+        crop, own, partner = self._crop_length(batch, random), none, none
+        lengths = self._lengths(batch, crop)
+        if mixup:
+            share, own, partner = draw_mixture(lengths, mixup, key)
+        if isinstance(self.net, ConnectivityModel):
+            series = self._matrices(self.net, batch, crop, random)
+        else:
+            series = scans.rows(batch, crop, random)
+            if scans.pool.data.device.type != scans.pool.device.type:
+                series = scans.pool.data[series]
+        if rates:
+            seed_step(*key)
+        seeds, numbers = new_seeds(SEEDS if rates else 0), torch.tensor([share, *rates], dtype=torch.float64)
+        return Draw(batch, lengths, own, partner, seeds, numbers, series)
+
+    def _matrices(self, net: ConnectivityModel, batch: Tensor, crop: int, random: torch.Generator) -> Tensor:
+        """Return the connectivity matrices of a batch, of whole scans or of random crops."""
+        scans = self.train
         if self.model.connectivity == "scan":
             return scans.matrices(net, batch.tolist())
         lengths = scans.lengths_of(batch, crop)  # a shorter scan is whole: if repeated, some volumes would weigh more
         matrices, order = [], []
         for length in lengths.unique():
             positions = (lengths == length).nonzero()[:, 0]
-            matrices.append(net.matrices(scans.crops(batch[positions], int(length), random)))
+            matrices.append(net.matrices(scans.values(scans.rows(batch[positions], int(length), random))))
             order.append(positions)
         return torch.cat(matrices)[torch.cat(order).argsort()]
+
+    def _labels(self, which: Tensor) -> Tensor:
+        """Return the labels of some training scans."""
+        truth = cast(Tensor, self.train.truth)
+        return truth[copied_to(truth.device, which)]
+
+    def _batch(self, draw: Draw, share: float | Tensor) -> Batch:
+        """Return what is drawn, on the device; lengths stay where they are."""
+        scans, device = self.train, self.train.pool.device
+        rows = not draw.series.is_floating_point()
+        x = scans.values(draw.series) if rows else copied_to(device, draw.series)
+        covariates = None if scans.covariates is None else scans.covariates[copied_to(device, draw.which)]
+        batch = Batch(x, draw.lengths, self._labels(draw.which), covariates)
+        return mixed(batch, share, draw.own, draw.partner) if len(draw.own) else batch
 
     def _lengths(self, batch: Tensor, crop: int) -> Tensor:
         """Return the volumes of each input of a batch; connectivity matrices have no length, and count as equal."""
@@ -285,8 +318,8 @@ class Fit:
         own = self.target.loss(logits, truth, self.model.training.label_smoothing)
         return own + sum(term.float() for term in terms)
 
-    def _step(self, optimizer: torch.optim.Optimizer, batch: Batch, key: Key) -> tuple[Tensor, Tensor]:
-        """Learn from one batch; return loss and logits, on the device.
+    def _step(self, optimizer: torch.optim.Optimizer, draw: Draw, key: Key) -> tuple[Tensor, Tensor]:
+        """Learn from one batch; return loss and logits, on the device, in the order of the batch.
 
         Scans shorter than a crop pass a model that takes no lengths apart from the others, so that nothing is made up
         to fill the crop (if its scans interact, all have the same length: `_crop_length`). Random numbers are drawn
@@ -295,18 +328,23 @@ class Fit:
         Lower precision applies to this pass only: weights, optimiser, loss, validation and prediction are float32, so
         that predictions of a checkpoint do not depend on the precision of its training.
         """
-        training, order, n = self.model.training, None, len(batch.x)
-        if training.mixup:
-            batch, order = mixed(batch, training.mixup, key)
+        n, device = len(draw.which), self.train.pool.device
+        if self.graphs is not None and self.part_size is None:
+            try:
+                result = self.graphs(draw)
+                return result[0], result[1:].unflatten(0, (n, -1))
+            except (RuntimeError, MemoryError) as error:
+                if not is_shortage(error):
+                    raise
+                on_gpu = is_gpu_shortage(error)
+            self._halve(n, on_gpu)
+        batch = self._batch(draw, float(draw.numbers[0]))
         while True:
             optimizer.zero_grad()
             seed_step(*key)
-            parts = self._parts(batch.lengths, batch.x.device)
+            parts = self._parts(batch.lengths, device)
             try:
-                if self.part_size is None and read_on_device(self.net, batch.x.device):
-                    results = [self.graphs(batch.on_device())]
-                else:
-                    results = [self._gradient(batch.part(places), n) for places in parts]
+                results = [self._gradient(batch.part(places), n) for places in parts]
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_shortage(error):
@@ -317,13 +355,32 @@ class Fit:
             problem = f"{self.title}: a batch of {n} scans does not fit in the GPU's memory"
             hint = f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits"
             raise BoltError(f"{problem}, and this model's batches cannot be split", hint=hint)
-        if training.clip_gradient is not None:
-            torch.nn.utils.clip_grad_norm_(self.net.parameters(), training.clip_gradient)
-        with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
-            optimizer.step()  # the first step allocates two numbers per weight
-            self._average()
+        self._update(optimizer, copied_to(device, draw.numbers[1:].float()))
         losses, logits = zip(*results, strict=True)
-        return torch.stack(losses).sum(), restored(torch.cat(logits), parts, order)
+        return torch.stack(losses).sum(), restored(torch.cat(logits), parts, draw.own if len(draw.own) else None)
+
+    def _whole_step(self, optimizer: Adam, draw: Draw) -> Tensor:
+        """Learn from a batch by what is on the device only; return loss and logits in one tensor."""
+        share, *_ = numbers = draw.numbers.float()
+        batch = self._batch(draw, share)
+        optimizer.zero_grad()
+        with given_seeds(draw.seeds[i] for i in range(SEEDS)):
+            loss, logits = self._gradient(batch, len(draw.which))
+        self._update(optimizer, numbers[1:])
+        if len(draw.own):
+            logits = torch.empty_like(logits).index_copy_(0, draw.own, logits)
+        return torch.cat([loss[None], logits.flatten()])
+
+    def _update(self, optimizer: torch.optim.Optimizer, rates: Tensor) -> None:
+        """Let the weights, and their average, follow the gradient."""
+        if self.model.training.clip_gradient is not None:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.model.training.clip_gradient)
+        with explain_shortage(f"{self.title}: the state of the optimiser", LESS_MEMORY):
+            if isinstance(optimizer, Adam):
+                optimizer.step(rates)
+            else:
+                optimizer.step()  # the first step allocates two numbers per weight
+            self._average()
 
     @torch.no_grad()
     def _average(self) -> None:
@@ -366,7 +423,8 @@ class Fit:
                 hint="Give the job more memory, run fewer jobs side by side, or lower 'training: batch_size' in the "
                 "model's configuration",
             )
-        self.graphs.close()  # parts are not replayed, and the graphs keep the memory of a step
+        if self.graphs is not None:
+            self.graphs.close()  # parts are not replayed, and the graphs keep the memory of a step
         torch.cuda.empty_cache()
         if size == 1:
             hint = "Shorten 'crop' of the dataset, choose a smaller model, free the GPU, or set 'device: cpu'"

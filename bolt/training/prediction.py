@@ -101,17 +101,16 @@ class Scans:
         """Return the number of scans."""
         return len(self.lengths)
 
-    def crops(self, which: Tensor, length: int, random: torch.Generator) -> Tensor:
-        """Draw a random crop of each scan, (len(which), length, rois), on the device.
+    def rows(self, which: Tensor, length: int, random: torch.Generator) -> Tensor:
+        """Draw a random crop of each scan: rows of the pool (len(which), length); all are on the host.
 
-        Shorter scans are whole; what follows their end has no meaning and must not be read (`lengths_of`). `which` and
-        `random` are on the host.
+        Shorter scans are whole; what follows their end has no meaning and must not be read (`lengths_of`).
         """
         draws = torch.rand(len(which), generator=random, dtype=torch.float64)
         total = self._length[which]
         start = (draws * (total - length + 1).clamp(min=1)).long()
         volumes = torch.minimum(start[:, None] + torch.arange(length), total[:, None] - 1)
-        return self._take(self._offset[which][:, None] + volumes)
+        return self._offset[which][:, None] + volumes
 
     def lengths_of(self, which: Tensor, length: int) -> Tensor:
         """Return how many volumes of each scan are in a crop, (len(which),), on the host."""
@@ -124,7 +123,7 @@ class Scans:
         """
         lengths = self._length[list(which)]
         volumes = torch.minimum(torch.arange(int(lengths.max())), lengths[:, None] - 1)
-        return self._take(self._offset[list(which)][:, None] + volumes)
+        return self.values(self._offset[list(which)][:, None] + volumes)
 
     def matrices(self, model: ConnectivityModel, which: Sequence[int]) -> Tensor:
         """Return connectivity matrices of whole scans, (len(which), kinds, rois, rois), on the device.
@@ -143,12 +142,9 @@ class Scans:
             kept |= computed
         return torch.stack([(computed if self._ids[i] in computed else kept)[self._ids[i]] for i in which])
 
-    def _take(self, rows: Tensor) -> Tensor:
-        """Gather rows (batch, time) of the packed series into (batch, time, rois)."""
-        pool = self.pool
-        if pool.data.device.type == "cpu":
-            return copied_to(pool.device, pool.data[rows])
-        return pool.data[copied_to(pool.device, rows)]
+    def values(self, rows: Tensor) -> Tensor:
+        """Return rows (batch, time) of the pool as series (batch, time, rois) on the device."""
+        return copied_to(self.pool.device, self.pool.data[copied_to(self.pool.data.device, rows)])
 
 
 def forward(model: SeriesModel, x: Tensor, lengths: Tensor, covariates: Tensor | None) -> ModelOutput:
@@ -160,7 +156,7 @@ def forward(model: SeriesModel, x: Tensor, lengths: Tensor, covariates: Tensor |
         return model.classify(x)
     more: dict[str, Any] = {} if covariates is None else {"covariates": covariates}
     if read_on_device(model, x.device):
-        more["lengths"] = lengths if lengths.is_cuda else copied_to(x.device, lengths)
+        more["lengths"] = copied_to(x.device, lengths)
     elif len(set(lengths.tolist())) > 1:  # only of models that take lengths
         more["lengths"] = lengths.tolist()
     return model(x, **more)

@@ -16,7 +16,7 @@ from bolt.models.base import ModelOutput, SeriesModel
 from bolt.models.brainnetcnn import BrainNetCNN
 from bolt.series.cache import SeriesCache
 from bolt.training import batches, loop, runner
-from bolt.training.batches import Batch, learns_from_batches, mixed, restored
+from bolt.training.batches import Batch, draw_mixture, learns_from_batches, mixed, restored
 from bolt.training.runner import load_checkpoint, predict, train_folds
 from tests.models.conformance import TORCH, make
 from tests.training.test_runner import DATASET, raises, run, short_model, write_toy
@@ -115,7 +115,7 @@ TOGETHER = {"scans": 3, "hyper": {"normalise": True}, "batch_size": 8}
         (None, TOGETHER, "a batch of 8 scans does not fit.*batch_size: 2'"),  # batch normalisation is not split
         (None, {"scans": 0}, "a single scan does not fit in the GPU's memory.*'device: cpu'"),
         (None, {"scans": 3, "error": MemoryError()}, "a batch of 7 scans does not fit in the computer's .*batch_size"),
-        ("bolt.training.loop.Fit._inputs", {}, "a batch of 7 scans does not fit in the GPU's memory.*batch_size"),
+        ("bolt.training.loop.Fit._batch", {}, "a batch of 7 scans does not fit in the GPU's memory.*batch_size"),
         ("torch.optim.AdamW.step", {}, "the state of the optimiser does not fit in the GPU's memory"),
     ],
 )
@@ -188,9 +188,10 @@ def batch() -> Batch:
 
 def test_a_mixture_is_sorted_and_as_long_as_the_shorter_scan_and_shares_no_draws_with_dropout() -> None:
     before = torch.random.get_rng_state()
-    found, order = mixed(batch(), 0.4, (0, 1, 2, 3))
+    share, order, partner = draw_mixture(LENGTHS, 0.4, (0, 1, 2, 3))
+    found = mixed(batch(), share, order, partner)
     assert torch.random.get_rng_state().equal(before)
-    assert found.other is not None and found.covariates is not None and 0 < found.share < 1
+    assert found.other is not None and found.covariates is not None and 0 < share < 1 and found.share == share
     assert found.truth.tolist() == order.tolist() and sorted(found.other.tolist()) == [0, 1, 2, 3]
     shorter = torch.minimum(LENGTHS[found.truth], LENGTHS[found.other])
     assert found.lengths.equal(shorter) and found.lengths.equal(shorter.sort().values)
@@ -201,7 +202,7 @@ def test_a_mixture_is_sorted_and_as_long_as_the_shorter_scan_and_shares_no_draws
 
 def test_the_share_is_of_the_beta_distribution_that_is_configured(toy, tmp_path, spied) -> None:
     shares = {}
-    spied(loop, "mixed", lambda made, batch, alpha, key: shares.update({key: made[0].share}))
+    spied(loop, "draw_mixture", lambda drawn, lengths, alpha, key: shares.update({key: drawn[0]}))
     run(toy, tmp_path, short_model("lstm", epochs=1, mixup=0.4))
     assert shares == {key: np.random.default_rng([*key, 1]).beta(0.4, 0.4) for key in shares} and len(shares) == 3
 

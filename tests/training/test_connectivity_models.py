@@ -29,7 +29,7 @@ def train(toy, out, name, dataset=DATASET, connectivity="scan", **training):
 def seen(spied):
     """The scans and the model's inputs of each training step."""
     noted = []
-    spied(Fit, "_inputs", lambda x, fit, which, *crop: noted.append((which.tolist(), x.numpy().copy())))
+    spied(Fit, "_matrices", lambda x, fit, net, which, *crop: noted.append((which.tolist(), x.numpy().copy())))
     return noted
 
 

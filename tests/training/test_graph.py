@@ -7,58 +7,89 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from bolt.io.files import read_table
-from bolt.models.parts import masks
 from bolt.training import graph, loop, prediction
 from tests.training.test_runner import LENGTHS, equal, run, short_model, weights
 
 
 class StandIn:
-    """Records as a GPU does: each replay reads batch and seeds from the same places, and writes to the same places."""
+    """Records as a GPU does: each replay reads what is given from the same place, and writes to the same place."""
 
     def __init__(self, monkeypatch, fails=False):
         self.recorded, self.replayed, self.fails = 0, 0, fails
         monkeypatch.setattr(loop, "read_on_device", lambda net, device: net.lengths_on_device)
         monkeypatch.setattr(prediction, "read_on_device", lambda net, device: net.lengths_on_device)
         monkeypatch.setattr(graph, "record", self.record)
-        before = graph._Graph.__init__
+        of_fit = loop.Fit.optimizer
 
-        def remember(made, net, *rest):
-            self.parameters = list(net.parameters())
-            before(made, net, *rest)
+        def remember(fit):
+            self.fit, self.adam = fit, of_fit(fit)
+            return self.adam
 
-        monkeypatch.setattr(graph._Graph, "__init__", remember)
+        monkeypatch.setattr(loop.Fit, "optimizer", remember)
 
     def record(self, work):
+        """Nothing is computed while it is recorded: the weights stay as they are."""
+        self.recorded += not self.fails
+        states = [net.state_dict() for net in (self.fit.net, self.fit.average) if net]
+        tensors = [value for state in states for value in state.values()]
+        tensors += [value for state in self.adam.state.values() for value in state.values()]
+        before = [value.clone() for value in tensors]
+        result = work()
+        for value, old in zip(tensors, before, strict=True):
+            value.copy_(old)
         if self.fails:
-            work()
             raise RuntimeError("operation not permitted when stream is capturing")
-        self.recorded += 1
-        parameters, given, seeds = self.parameters, masks._given[-1], []
-        with masks.given_seeds(seeds.append(seed) or seed for seed in given):
-            results = work()
-        gradients = [parameter.grad for parameter in parameters]
-        for place in (*results, *gradients):  # nothing is computed while it is recorded
-            place.fill_(torch.nan)
+        result.fill_(torch.nan)
 
         def start():
             self.replayed += 1
-            for parameter in parameters:
-                parameter.grad = None
-            with masks.given_seeds(iter(seeds)):
-                found = work()
-            for place, value in zip((*results, *gradients), (*found, *(p.grad for p in parameters)), strict=True):
-                place.copy_(value)
-            for parameter, place in zip(parameters, gradients, strict=True):
-                parameter.grad = place
+            with _disable_current_modes():
+                result.copy_(work())
 
-        return start, results
+        return start, result
 
 
-def one_by_one(steps, batch):
+class Touching(TorchDispatchMode):
+    """Notes operations that use some memory."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.places, self.noted = {tensor.untyped_storage().data_ptr() for tensor in tensors}, []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        used = {
+            tensor.untyped_storage().data_ptr() for tensor in tree_leaves((args, result)) if torch.is_tensor(tensor)
+        }
+        if used & self.places and not operation.is_view:
+            self.noted.append(operation.__name__)
+        return result
+
+
+def test_the_host_starts_two_operations_besides_the_graph(toy, tmp_path, monkeypatch):
+    """It copies what is drawn, starts the graph, and keeps its result; no value is read."""
+    stand_in, noted = StandIn(monkeypatch), []
+    replay = graph._Graph.replay
+
+    def note(recorded, given):
+        weights = stand_in.fit.net.parameters()
+        with Touching([recorded.place, recorded.result, *weights]) as touching:
+            result = replay(recorded, given)
+        noted.append(touching.noted)
+        return result
+
+    monkeypatch.setattr(graph._Graph, "replay", note)
+    run(toy, tmp_path, short_model("bolt", mixup=0.4, average_weights=0.9, clip_gradient=1.0))
+    assert noted == [["copy_.default", "clone.default"]] * stand_in.replayed and noted
+
+
+def one_by_one(steps, draw):
     """Launch a step, in place of a graph."""
-    return steps.gradient(batch)
+    return steps.step(*draw)
 
 
 CASES = {
@@ -66,6 +97,7 @@ CASES = {
     "mixed, averaged, clipped": ({"mixup": 0.4, "average_weights": 0.9, "clip_gradient": 1.0}, {}),
     "other dropout": ({}, {"input_dropout": 0.2, "roi_dropout": 0.2, "dropout_before_fusion": True}),
     "random crops": ({"crop_range": [0.5, 1.0]}, {}),
+    "momentum that changes": ({"schedule": "one_cycle", "optimizer": "adam", "weight_decay": 0.01}, {}),
 }
 
 

@@ -501,7 +501,7 @@ def test_crops_are_parts_of_their_scan_and_short_scans_are_whole(tmp_path):
     scans, random = Scans(Pool(cache, "cpu"), range(12)), torch.Generator().manual_seed(0)
     which, starts = torch.tensor([3, 0, 5]), set()
     for _ in range(200):
-        crops = scans.crops(which, 20, random)[..., 0]
+        crops = scans.values(scans.rows(which, 20, random))[..., 0]
         np.testing.assert_array_equal(crops[0, :18], 300 + np.arange(18))
         starts.add(int(crops[1, 0]))
         np.testing.assert_array_equal(crops[1:].diff(dim=1), 1)
@@ -550,7 +550,7 @@ def test_a_step_is_one_pass_of_scans_that_interact(toy, tmp_path, spied, name):
         steps.append({int(n) for key, n in fit.net.state_dict().items() if key.endswith("num_batches_tracked")})
 
     spied(loop.Fit, "_step", note)
-    spied(Scans, "crops", lambda x, *given: crops.append(x.shape[1]))
+    spied(Scans, "rows", lambda rows, *given: crops.append(rows.shape[1]))
     run(toy, tmp_path, short_model(name, epochs=1))
     alike = crops_alike(load_model(name).model)
     assert steps == ([{1}, {2}, {3}] if alike else [set()] * 3)
@@ -600,15 +600,15 @@ def test_folds_share_connectivity_and_models_with_other_settings_do_not(tmp_path
 
 def test_crops_of_many_lengths(toy, tmp_path, monkeypatch):
     """Each batch has a length of its own within the range; scans that are shorter are whole."""
-    batches = []
+    draws = []
 
-    def step(fit, optimizer, batch, key):
-        batches.append(batch)
-        return torch.zeros(()), torch.zeros(len(batch.x), 2)
+    def step(fit, optimizer, draw, key):
+        draws.append(draw)
+        return torch.zeros(()), torch.zeros(len(draw.which), 2)
 
     monkeypatch.setattr(loop.Fit, "_step", step)
     out = run(toy, tmp_path, toy_model(crop_range=(0.5, 2), epochs=8, batch_size=2))
-    crops = [(batch.x.shape[1], batch.lengths.max().item()) for batch in batches]
+    crops = [(draw.series.shape[1], draw.lengths.max().item()) for draw in draws]
     drawn = {crop for crop, _ in crops}
     assert len(crops) == 32 and drawn <= set(range(10, 41)) and len(drawn) > 10
     assert all(longest == min(crop, 30) or longest in LENGTHS for crop, longest in crops)

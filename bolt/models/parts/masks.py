@@ -49,14 +49,14 @@ Seed = int | Tensor
 _given: list[Iterator[Tensor]] = []
 
 
-def new_seed() -> int:
-    """Draw the seed of a mask from torch's generator of the CPU, so a GPU does not wait."""
-    return int(torch.randint(2**63 - 1, ()))
+def new_seeds(n: int) -> Tensor:
+    """Draw seeds of masks (n,) from torch's generator of the CPU, so a GPU does not wait."""
+    return torch.randint(2**63 - 1, (n,))
 
 
 def draw_seed() -> Seed:
     """Return a new seed, or the next of those that are given."""
-    return next(_given[-1]) if _given else new_seed()
+    return next(_given[-1]) if _given else int(new_seeds(1))
 
 
 @contextmanager
