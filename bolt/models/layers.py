@@ -20,7 +20,10 @@ def dropout(x: Tensor, p: float) -> Tensor:
     dropped = masks.dropped_of(p)
     if not dropped:
         return x
-    return keep(x, masks.kept_of(x, dropped, masks.draw_seed()), masks.scale_of(dropped))
+    seed = masks.draw_seed()
+    if x.is_cuda and (in_triton := masks.in_triton()) is not None:
+        return in_triton(x, dropped, seed)
+    return keep(x, masks.kept_of(x, dropped, seed), masks.scale_of(dropped))
 
 
 def keep(x: Tensor, kept: Tensor, scale: float) -> Tensor:

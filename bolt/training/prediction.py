@@ -147,17 +147,17 @@ class Scans:
         return copied_to(self.pool.device, self.pool.data[copied_to(self.pool.data.device, rows)])
 
 
-def forward(model: SeriesModel, x: Tensor, lengths: Tensor, covariates: Tensor | None) -> ModelOutput:
+def forward(model: SeriesModel, x: Tensor, lengths: Tensor | None, covariates: Tensor | None) -> ModelOutput:
     """Apply a model to series of these lengths, with covariates if there are any, or to connectivity matrices.
 
-    `lengths` are on the host, or on the device if the model can read them there.
+    `lengths` are on the host, or on the device if the model can read them there; None if all are those of `x`.
     """
     if isinstance(model, ConnectivityModel):
         return model.classify(x)
     more: dict[str, Any] = {} if covariates is None else {"covariates": covariates}
-    if read_on_device(model, x.device):
+    if lengths is not None and read_on_device(model, x.device):
         more["lengths"] = copied_to(x.device, lengths)
-    elif len(set(lengths.tolist())) > 1:  # only of models that take lengths
+    elif lengths is not None and len(set(lengths.tolist())) > 1:  # only of models that take lengths
         more["lengths"] = lengths.tolist()
     return model(x, **more)
 
@@ -197,7 +197,8 @@ def _logits(model: SeriesModel, scans: Scans, which: list[int]) -> Tensor:
     try:
         x = scans.matrices(model, which) if isinstance(model, ConnectivityModel) else scans.whole(which)
         covariates = None if scans.covariates is None else scans.covariates[which]
-        return forward(model, x, torch.tensor([scans.lengths[i] for i in which]), covariates).logits
+        lengths = [scans.lengths[i] for i in which]
+        return forward(model, x, torch.tensor(lengths) if len(set(lengths)) > 1 else None, covariates).logits
     except (RuntimeError, MemoryError) as error:
         if not is_shortage(error):
             raise

@@ -97,16 +97,18 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from bolt.models.attention import triton_window as kernels
+from bolt.models.parts import triton_masks
 
 TOOL = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 TYPES = {"table": "*i64", "starts": "*i64", "earliest": "*i64", "times": "*i64", "seed": "*i64", "scans": "*i64"}
-TYPES |= {"larger": "fp32", "scale": "fp32"} | {name: "i32" for name in kernels.INTEGERS if name != "seed"}
+TYPES |= {"larger": "fp32", "scale": "fp32", "n": "i32"} | {name: "i32" for name in kernels.INTEGERS if name != "seed"}
 for precision, kind, drop, target in itertools.product(("ieee", "tf32"), (0, 1, 2), (True, False), (80, 90)):
     if (kind, drop) != (1, True) and (precision, target) != ("ieee", 80):
         continue
     settings = {"HEADS": 40, "D": 20, "WIDE": 32, "KIND": kind, "DROP": drop, "THERE": True, "PRECISION": precision,
-                "SIZE": kernels.SIZE, "BOLD": True}
-    for kernel in (kernels._forward, kernels._of_queries, kernels._of_keys, kernels._of_cls_keys):
+                "SIZE": kernels.SIZE, "BOLD": True, "BLOCK": triton_masks.BLOCK}
+    attention = kernels._forward, kernels._of_queries, kernels._of_keys, kernels._of_cls_keys
+    for kernel in (*attention, triton_masks._drop):
         names = kernel.arg_names
         signature = {name: "constexpr" if name in settings else TYPES.get(name, "*fp32") for name in names}
         constants = {(names.index(name),): value for name, value in settings.items() if name in names}

@@ -11,7 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from bolt.io.files import read_table
+from bolt.models.registry import create_model
+from bolt.series.cache import SeriesCache
 from bolt.training import graph, loop, prediction
+from bolt.training.batches import Draw
+from bolt.training.outputs import Classes
 from tests.training.test_runner import LENGTHS, equal, run, short_model, weights
 
 
@@ -148,3 +152,24 @@ def test_a_padded_training_is_that_of_packed_scans(toy, tmp_path, monkeypatch):
     losses = [read_table(tmp_path / out / "history.tsv")["train_loss"] for out in ("packed", "padded")]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     torch.testing.assert_close(weights(tmp_path / "padded"), weights(tmp_path / "packed"), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("case", ["mixed, averaged, clipped", "momentum that changes"])
+def test_a_step_reads_no_value_on_the_host(toy, tmp_path, monkeypatch, case):
+    """Tensors of the meta device have none."""
+    monkeypatch.setattr(loop, "read_on_device", lambda net, device: True)
+    monkeypatch.setattr(prediction, "read_on_device", lambda net, device: True)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it does not know the device
+    training, _ = CASES[case]
+    cache = SeriesCache(toy[0])
+    scans = prediction.Scans(prediction.Pool(cache, "cpu"), range(12), truth=np.arange(12) % 2)
+    model = short_model("bolt", **training)
+    net = create_model("bolt", 6, 2, **model.hyper).train()
+    fit = loop.Fit(net, scans, None, Classes(["no", "yes"]), model, 20, 0, 0, tmp_path, "")
+    random = torch.Generator().manual_seed(0)
+    draw = fit._draw(torch.arange(8), random, (0, 0, 1, 1), fit.optimizer().rates(1))
+    net.to("meta")
+    scans.pool.data, scans.truth = scans.pool.data.to("meta"), scans.truth.to("meta")
+    scans.pool.device = torch.device("meta")
+    result = fit._whole_step(fit.optimizer(), Draw(*(part.to("meta") for part in draw)))
+    assert result.shape == (1 + 8 * 2,) and all(weight.grad is not None for weight in net.parameters())

@@ -139,10 +139,11 @@ class FusedWindowAttention(nn.Module):
 
     def _bias(self, shape: Shape) -> Tensor:
         """Return B, (h, sum of `shape.bias_sizes`)."""
-        bound = self.window + self.fringe - 1
-        device = self.bias_distance.device
-        query_minus_key = torch.arange(shape.reach - 1, -shape.reach, -1, device=device)
-        near = self.bias_distance[query_minus_key.clamp(-bound, bound) + bound].T
+        near = self.bias_distance.flip(0)  # by key minus query, from 1 - W - L
+        missing = shape.reach - (self.window + self.fringe)
+        if missing > 0:
+            near = torch.cat([near[:1].expand(missing, -1), near, near[-1:].expand(missing, -1)])
+        near = near[max(-missing, 0) : len(near) - max(-missing, 0)].T
         _, field, width, _ = shape.bias_sizes
         if self.cls_token == "none":
             return torch.cat([near, near.new_zeros(self.n_heads, 1)], dim=1)

@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from bolt.models.attention.window import Drop, Shape, draw_drop
 from bolt.models.base import full_precision
 from bolt.models.parts import masks
+from bolt.models.parts.triton_masks import numbers
 
 SIZE = 32
 """Queries or keys of a block."""
@@ -243,9 +244,7 @@ def _kept(here, rows, start, j, SIZE: tl.constexpr):
     row, group = row + 0 * group, group + 0 * row
     head, slot = (0 * row + here.head).to(tl.uint32), (0 * row + j).to(tl.uint32)
     a, b, c, d = tl.philox(here.seed, group, row, head, slot, 10)
-    words = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (SIZE, SIZE // 2))
-    halves = tl.reshape(tl.join(words & 0xFFFF, words >> 16), (SIZE, SIZE))
-    return (halves ^ 0x8000) >= here.dropped
+    return tl.reshape(numbers(a, b, c, d), (SIZE, SIZE)) >= here.dropped
 
 
 @triton.jit

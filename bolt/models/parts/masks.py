@@ -112,22 +112,20 @@ def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: Seed) -> Ten
         call = _MaskCall(int(seed), dropped, len(lines), n_groups, lines.data_ptr(), kept.data_ptr())
         kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
         return kept
-    if lines.device.type == "cuda" and (in_triton := _triton()) is not None:
-        return in_triton(lines, n_groups, dropped, seed)
     return in_torch(lines, n_groups, dropped, seed)
 
 
 @cache
-def _triton() -> Callable[[Tensor, int, int, Seed], Tensor] | None:
-    """Return `kept_of_lines` in Triton, or None where Triton is missing or has no C compiler."""
+def in_triton() -> Callable[[Tensor, int, Seed], Tensor] | None:
+    """Return dropout in Triton, of a tensor on a GPU, or None where Triton is missing or has no C compiler."""
     try:
-        from bolt.models.parts.triton_masks import kept_of_lines as in_triton
+        from bolt.models.parts.triton_masks import Dropout
 
-        in_triton(torch.zeros(1, 4, dtype=torch.int64, device="cuda"), 1, 0, 0)
+        Dropout.apply(torch.zeros(1, device="cuda"), 0, 0)
     except Exception as error:  # of many kinds, from Triton, its compilers and the driver
         log.info("masks of dropout are computed by torch, which is slower, without Triton: %s", error)
         return None
-    return in_triton
+    return Dropout.apply
 
 
 def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: Seed) -> Tensor:

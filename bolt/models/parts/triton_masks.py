@@ -1,47 +1,58 @@
-"""`masks.kept_of_lines` as a Triton kernel, for GPUs; imported where there is one."""
+"""Dropout as a Triton kernel, with the masks of `masks.kept_of`; imported where there is a GPU."""
 
+# mypy: allow-untyped-defs
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-BLOCK = 256
-"""Groups of a program."""
+from bolt.models.parts import masks
 
-
-def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: int | Tensor) -> Tensor:
-    """Compute `masks.kept_of_lines`."""
-    kept = torch.empty(len(lines), n_groups, dtype=torch.int64, device=lines.device)
-    if kept.numel():
-        grid = (triton.cdiv(kept.numel(), BLOCK),)
-        there = isinstance(seed, Tensor)
-        _write[grid](lines.contiguous(), kept, seed, dropped, kept.numel(), n_groups, THERE=there, BLOCK=BLOCK)
-    return kept.view(torch.bool)
+BLOCK = 128
+"""Groups of eight elements of a program."""
 
 
-@triton.jit(do_not_specialize=["seed", "dropped", "n", "n_groups"])
-def _write(lines, kept, seed, dropped, n, n_groups, THERE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write a block of groups: the eight bytes of a group are one number. A seed that is `THERE` is on the device."""
-    if THERE:
-        seed = tl.load(seed)
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = place < n
-    line = lines + place // n_groups * 4
-    group = (tl.load(line, mask=there, other=0) + place % n_groups).to(tl.uint32)
-    row = tl.load(line + 1, mask=there, other=0).to(tl.uint32)
-    head = tl.load(line + 2, mask=there, other=0).to(tl.uint32)
-    slot = tl.load(line + 3, mask=there, other=0).to(tl.uint32)
-    a, b, c, d = tl.philox(seed, group, row, head, slot, 10)
-    first = _two(a, dropped) | (_two(b, dropped) << 16)
-    second = _two(c, dropped) | (_two(d, dropped) << 16)
-    tl.store(kept + place, first | (second << 32), mask=there)
+class Dropout(torch.autograd.Function):
+    """A tensor with elements dropped and the others scaled, and its gradient; the mask is not kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dropped: int, seed: masks.Seed) -> Tensor:
+        """Drop `dropped` of 2**16 elements."""
+        ctx.rest = dropped, seed
+        x = x.contiguous()
+        out, n_groups = torch.empty_like(x), -(-x.numel() // masks.NUMBERS)
+        if n_groups:
+            rest = (seed, dropped, masks.scale_of(dropped), x.numel())
+            _drop[(triton.cdiv(n_groups, BLOCK),)](x, out, *rest, THERE=isinstance(seed, Tensor), BLOCK=BLOCK)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        """Drop the same elements of the gradient."""
+        return Dropout.apply(gradient, *ctx.rest), None, None
 
 
 @triton.jit
-def _two(word, dropped):  # type: ignore[no-untyped-def]
-    """Return the bytes of the two numbers of a word; numbers are signed."""
-    low = ((word & 0xFFFF) ^ 0x8000) >= dropped
-    high = ((word >> 16) ^ 0x8000) >= dropped
-    return low.to(tl.int64) | (high.to(tl.int64) << 8)
+def numbers(a, b, c, d):
+    """Return the eight numbers of 16 bits of each counter, (..., 2, 2, 2), signed, from its four words."""
+    words = tl.join(tl.join(a, c), tl.join(b, d))
+    return tl.join(words & 0xFFFF, words >> 16) ^ 0x8000
+
+
+@triton.jit(do_not_specialize=["seed", "dropped", "n"])
+def _drop(x, out, seed, dropped, scale, n, THERE: tl.constexpr, BLOCK: tl.constexpr):
+    """Compute some groups; a seed that is `THERE` is on the device."""
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    group = (first + tl.arange(0, BLOCK)).to(tl.uint32)
+    key = tl.load(seed) if THERE else seed
+    a, b, c, d = tl.philox(key, group, 0 * group, 0 * group, 0 * group, 10)
+    kept = tl.reshape(numbers(a, b, c, d), (BLOCK * 8,)) >= dropped
+    place = first * 8 + tl.arange(0, BLOCK * 8)
+    value = tl.load(x + place, mask=place < n, other=0)
+    tl.store(out + place, tl.where(kept, value * scale, 0.0), mask=place < n)
