@@ -202,7 +202,7 @@ def test_optimiser_rates_batches_and_epoch_are_those_of_the_text(tmp_path, monke
     scans = scan_table([CLASSES[i % 2] for i in range(24)], tr=TR)
     random = np.random.default_rng(0)
     toy = pack(tmp_path, [random.standard_normal((45, 9)) for _ in range(24)], scans), split(tmp_path, scans, 3)
-    of_steps, groups, rates, step, inputs = [], [], [], loop.Fit._step, loop.Fit._inputs
+    of_steps, groups, rates, step, draw = [], [], [], loop.Fit._step, loop.Fit._draw
 
     def noting_step(fit, optimizer, *rest):
         (group,) = optimizer.param_groups
@@ -210,12 +210,12 @@ def test_optimiser_rates_batches_and_epoch_are_those_of_the_text(tmp_path, monke
         rates.append((group["lr"], group["betas"]))
         return step(fit, optimizer, *rest)
 
-    def noting_inputs(fit, batch, *rest):
+    def noting_draw(fit, batch, *rest):
         of_steps.append(batch.tolist())
-        return inputs(fit, batch, *rest)
+        return draw(fit, batch, *rest)
 
     monkeypatch.setattr(loop.Fit, "_step", noting_step)
-    monkeypatch.setattr(loop.Fit, "_inputs", noting_inputs)
+    monkeypatch.setattr(loop.Fit, "_draw", noting_draw)
     model = small_model(changed("lstm", {}, {"epochs": 3, "warmup_epochs": 0, "batch_size": 5} | training))
     now = [(model.training, epoch + step / 3, 1 / 3) for epoch in range(3) for step in (1, 2, 3)]
     (error,) = train_folds(*toy, model, DATASET, [Training(0, 0, tmp_path / "run")], device="cpu", progress=False)
