@@ -45,7 +45,6 @@ from bolt.models.attention.windows import PaddedWindows
 from bolt.models.bolt import BolT
 from bolt.models.registry import create_model, has_epochs, with_facts
 from bolt.series.cache import SeriesCache
-from bolt.training.adam import Adam
 from bolt.training.device import device_of, tensor_float
 from bolt.training.loop import Fit
 from bolt.training.outputs import Classes
@@ -158,9 +157,8 @@ class Bench:
 
         def step() -> object:
             number = next(steps)
-            rates = optimizer.rates(number) if isinstance(optimizer, Adam) else []
-            key = (0, 0, 1, number)
-            return fit._step(optimizer, fit._draw(torch.randperm(n, generator=random), random, key, rates), key)
+            key, which = (0, 0, 1, number), torch.randperm(n, generator=random)
+            return fit._step(optimizer, fit._draw(which, random, key, optimizer.rates(number)), key)
 
         return step
 

@@ -1,12 +1,13 @@
-"""Adam and AdamW for steps that a GPU replays: the rates of a step are read on the device."""
+"""Adam and AdamW, as torch computes them, also in steps that a GPU replays."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from bolt.config import Training
 from bolt.training.schedule import BETAS
@@ -14,41 +15,73 @@ from bolt.training.schedule import BETAS
 EPSILON = 1e-8
 
 
-class Adam(torch.optim.Optimizer):
-    """Adam (arXiv:1412.6980), or with decoupled weight decay AdamW (arXiv:1711.05101), as in torch.
+class Adam:
+    """Adam (arXiv:1412.6980), or with decoupled weight decay AdamW (arXiv:1711.05101).
 
-    Torch's own can read the learning rate on the device, but not the decay of the first moment, which follows it in the
-    schedule ``one_cycle``.
+    Torch's classes read the decay rate of the first moment on the host, where a graph does not find the next one
+    (``one_cycle`` changes it at every step), and import torch's compiler, which takes a second.
 
     Parameters
     ----------
     weights : iterable of Parameter
     training : Training
         Optimiser and weight decay.
+
+    Attributes
+    ----------
+    rate : float
+        Learning rate of the next step.
+    betas : (float, float)
+        Decay rates of the moments in the next step.
     """
 
     def __init__(self, weights: Iterable[nn.Parameter], training: Training) -> None:
-        super().__init__(weights, {"lr": training.learning_rate, "betas": BETAS})
-        self.decay, self.decoupled = training.weight_decay, training.optimizer == "adamw"
-        self.weights = list(self.param_groups[0]["params"])
-        for weight in self.weights:
-            self.state[weight] = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
+        self.weights = list(weights)
+        self.weight_decay, self.decoupled = training.weight_decay, training.optimizer == "adamw"
+        self.rate, self.betas = training.learning_rate, BETAS
+        self._first, self._second = ([torch.zeros_like(weight) for weight in self.weights] for _ in range(2))
+        self._steps = [torch.zeros((), device=weight.device) for weight in self.weights]
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Return the moments and numbers of steps by which it goes on, by name."""
+        parts = {"exp_avg": self._first, "exp_avg_sq": self._second, "step": self._steps}
+        return {f"{number}.{name}": value for name, values in parts.items() for number, value in enumerate(values)}
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a state."""
+        for name, value in self.state.items():
+            value.copy_(state[name])
+
+    @torch.no_grad()
+    def step(self, rates: Tensor | None = None) -> None:
+        """Update the weights that have a gradient; with `rates` on the device, nothing is read on the host."""
+        learned = [number for number, weight in enumerate(self.weights) if weight.grad is not None]
+        every = self.weights, [weight.grad for weight in self.weights], self._first, self._second, self._steps
+        weights, gradients, first, second, steps = ([values[number] for number in learned] for values in every)
+        if rates is not None:
+            self._replayed(weights, gradients, first, second, rates)  # type: ignore[arg-type]
+            return
+        (beta1, beta2), fused = self.betas, {"fused": True, "amsgrad": False, "maximize": False}
+        rest = {"lr": self.rate, "beta1": beta1, "beta2": beta2, "weight_decay": self.weight_decay, "eps": EPSILON}
+        adam(weights, gradients, first, second, [], steps, decoupled_weight_decay=self.decoupled, **fused, **rest)  # type: ignore[arg-type]
 
     def rates(self, number: int) -> list[float]:
         """Return the rates of a step, which is the `number`-th: those of the moments, of the update, and of decay."""
-        rate, (first, second) = self.param_groups[0]["lr"], self.param_groups[0]["betas"]
-        return [1 - first, 1 / math.sqrt(1 - second**number), rate / (1 - first**number), 1 - rate * self.decay]
+        first, second = self.betas
+        update = self.rate / (1 - first**number)
+        return [1 - first, 1 / math.sqrt(1 - second**number), update, 1 - self.rate * self.weight_decay]
 
-    @torch.no_grad()
-    def step(self, rates: Tensor) -> None:  # type: ignore[override]
-        """Update the weights with rates (4,) on the device."""
+    def _replayed(
+        self, weights: list[Tensor], gradients: list[Tensor], first: list[Tensor], second: list[Tensor], rates: Tensor
+    ) -> None:
+        """Update weights with rates (4,) on the device."""
         of_first, correction, of_update, of_decay = rates.unbind()
-        gradients = [weight.grad for weight in self.weights]
-        first, second = ([self.state[w][name] for w in self.weights] for name in ("exp_avg", "exp_avg_sq"))
-        if self.decay and self.decoupled:
-            torch._foreach_mul_(self.weights, of_decay)
-        elif self.decay:
-            gradients = list(torch._foreach_add(gradients, self.weights, alpha=self.decay))
+        if self.weight_decay and self.decoupled:
+            torch._foreach_mul_(weights, of_decay)
+        elif self.weight_decay:
+            gradients = list(torch._foreach_add(gradients, weights, alpha=self.weight_decay))
         change = torch._foreach_sub(gradients, first)
         torch._foreach_mul_(change, of_first)
         torch._foreach_add_(first, change)
@@ -59,4 +92,4 @@ class Adam(torch.optim.Optimizer):
         torch._foreach_add_(deviation, EPSILON)
         update = torch._foreach_div(first, deviation)
         torch._foreach_mul_(update, of_update)
-        torch._foreach_sub_(self.weights, update)
+        torch._foreach_sub_(weights, update)

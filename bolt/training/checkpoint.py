@@ -19,6 +19,7 @@ from bolt.cohort.covariates import Covariates
 from bolt.io.files import atomic, write_json
 from bolt.models.base import SeriesModel
 from bolt.models.registry import create_model, with_covariates
+from bolt.training.adam import Adam
 from bolt.training.outputs import checked_files
 
 RESUME = "resume.safetensors"
@@ -48,9 +49,7 @@ class Progress:
     average: dict[str, Tensor] = field(default_factory=dict)
 
 
-def save_resume(
-    folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer, progress: Progress
-) -> None:
+def save_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: Adam, progress: Progress) -> None:
     """Write everything that the next epoch of a training depends on, in one file that is replaced atomically.
 
     Random states are not saved, because every epoch starts from its own seed. `fingerprint` identifies settings and
@@ -59,8 +58,7 @@ def save_resume(
     tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
     for group in ("chosen", "average"):
         tensors |= {f"{group}.{name}": value for name, value in getattr(progress, group).items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    tensors |= {f"optimizer.{name}": value for name, value in optimizer.state.items()}
     facts = {"fingerprint": fingerprint, "history": progress.history, "epoch": progress.epoch}
     plain = torch.contiguous_format  # and none shares its memory with another
     copies = {name: value.detach().cpu().clone(memory_format=plain) for name, value in tensors.items()}
@@ -68,7 +66,7 @@ def save_resume(
         save_file(copies, temporary, metadata={"progress": json.dumps(facts)})
 
 
-def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: torch.optim.Optimizer) -> Progress | None:
+def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: Adam) -> Progress | None:
     """Restore `net` and `optimizer` from an interrupted training.
 
     Returns
@@ -85,11 +83,7 @@ def load_resume(folder: Path, fingerprint: str, net: SeriesModel, optimizer: tor
     except (FileNotFoundError, SafetensorError, KeyError, TypeError, ValueError):  # missing, damaged or foreign
         return None
     net.load_state_dict(_under("net.", tensors))
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, value in _under("optimizer.", tensors).items():
-        index, key = name.split(".")
-        states.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load(_under("optimizer.", tensors))
     return Progress(facts["history"], facts["epoch"], _under("chosen.", tensors), _under("average.", tensors))
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import cast
 
@@ -52,7 +52,6 @@ HISTORY = columns("training", "history")
 SMALLER_BATCH = (
     "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 )
-LESS_MEMORY = "Free memory, or choose a smaller model"
 SEEDS = 256  # of a step that a GPU replays: one for each place that drops
 SECONDS_BETWEEN_SAVES = 60.0  # what a kill costs at most, besides the epoch that it interrupts
 LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's configuration"
@@ -195,20 +194,16 @@ class Fit:
         samples = (training.epochs - done) * len(self.train)
         log.info("%s: trained in %.1f s, %.1f samples/s", self.title, seconds, samples / max(seconds, 1e-9))
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Return a new optimiser, and prepare what replays steps on a GPU; without weight decay AdamW is Adam."""
-        training, device = self.model.training, self.train.pool.device
-        if read_on_device(self.net, device):
-            with explain_shortage(f"{self.title}: the state of the optimiser", LESS_MEMORY):
-                adam = Adam(self.net.parameters(), training)
-            self.graphs = StepGraphs(lambda *draw: self._whole_step(adam, Draw(*draw)), device)
-            return adam
-        method = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-        return method(self.net.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True)
+    def optimizer(self) -> Adam:
+        """Return a new optimiser, and prepare what replays steps on a GPU."""
+        with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
+            optimizer = Adam(self.net.parameters(), self.model.training)
+        if read_on_device(self.net, self.train.pool.device):
+            whole = partial(self._whole_step, optimizer)
+            self.graphs = StepGraphs(lambda *draw: whole(Draw(*draw)), self.train.pool.device)
+        return optimizer
 
-    def _epoch(
-        self, optimizer: torch.optim.Optimizer, epoch: int, bar: tqdm
-    ) -> Generator[None, None, dict[str, float]]:
+    def _epoch(self, optimizer: Adam, epoch: int, bar: tqdm) -> Generator[None, None, dict[str, float]]:
         """Train on a random crop of every training scan; return the epoch's row of the history.
 
         Losses are read once per epoch, because reading them at every step would make a GPU wait.
@@ -226,8 +221,8 @@ class Fit:
         for step, batch in enumerate(batches, start=1):
             key = (self.seed, self.fold, epoch, step)
             now = training, epoch - 1 + step / len(batches), 1 / len(batches)
-            optimizer.param_groups[0] |= {"lr": learning_rate(*now), "betas": betas(*now)}
-            rates = optimizer.rates((epoch - 1) * len(batches) + step) if isinstance(optimizer, Adam) else []
+            optimizer.rate, optimizer.betas = learning_rate(*now), betas(*now)
+            rates = optimizer.rates((epoch - 1) * len(batches) + step)
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
                 draw = self._draw(batch, random, key, rates)
                 step_loss, step_logits = self._step(optimizer, draw, key)
@@ -243,7 +238,7 @@ class Fit:
         sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
         return {
             "epoch": epoch,
-            "learning_rate": optimizer.param_groups[0]["lr"],
+            "learning_rate": optimizer.rate,
             "train_loss": float((values * sizes).sum() / sizes.sum()),
             f"train_{self.target.metric}": self.target.score(torch.cat(logits), self._labels(torch.cat(batches))),
         }
@@ -272,10 +267,9 @@ class Fit:
             series = scans.rows(batch, crop, random)
             if scans.pool.data.device.type != scans.pool.device.type:
                 series = scans.pool.data[series]
-        if rates:
-            seed_step(*key)
-        seeds, numbers = new_seeds(SEEDS if rates else 0), torch.tensor([share, *rates], dtype=torch.float64)
-        return Draw(batch, lengths, own, partner, seeds, numbers, series)
+        seed_step(*key)
+        numbers = torch.tensor([share, *rates], dtype=torch.float64)
+        return Draw(batch, lengths, own, partner, new_seeds(SEEDS), numbers, series)
 
     def _matrices(self, net: ConnectivityModel, batch: Tensor, crop: int, random: torch.Generator) -> Tensor:
         """Return the connectivity matrices of a batch, of whole scans or of random crops."""
@@ -318,7 +312,7 @@ class Fit:
         own = self.target.loss(logits, truth, self.model.training.label_smoothing)
         return own + sum(term.float() for term in terms)
 
-    def _step(self, optimizer: torch.optim.Optimizer, draw: Draw, key: Key) -> tuple[Tensor, Tensor]:
+    def _step(self, optimizer: Adam, draw: Draw, key: Key) -> tuple[Tensor, Tensor]:
         """Learn from one batch; return loss and logits, on the device, in the order of the batch.
 
         Scans shorter than a crop pass a model that takes no lengths apart from the others, so that nothing is made up
@@ -340,7 +334,7 @@ class Fit:
             self._halve(n, on_gpu)
         batch = self._batch(draw, float(draw.numbers[0]))
         while True:
-            optimizer.zero_grad()
+            self.net.zero_grad()
             seed_step(*key)
             parts = self._parts(batch.lengths, device)
             try:
@@ -355,7 +349,7 @@ class Fit:
             problem = f"{self.title}: a batch of {n} scans does not fit in the GPU's memory"
             hint = f"Set 'training: batch_size: {self.part_size}' in the model's configuration: that fits"
             raise BoltError(f"{problem}, and this model's batches cannot be split", hint=hint)
-        self._update(optimizer, copied_to(device, draw.numbers[1:].float()))
+        self._update(optimizer, None if self.graphs is None else copied_to(device, draw.numbers[1:].float()))
         losses, logits = zip(*results, strict=True)
         return torch.stack(losses).sum(), restored(torch.cat(logits), parts, draw.own if len(draw.own) else None)
 
@@ -363,7 +357,7 @@ class Fit:
         """Learn from a batch by what is on the device only; return loss and logits in one tensor."""
         share, *_ = numbers = draw.numbers.float()
         batch = self._batch(draw, share)
-        optimizer.zero_grad()
+        self.net.zero_grad()
         with given_seeds(draw.seeds[i] for i in range(SEEDS)):
             loss, logits = self._gradient(batch, len(draw.which))
         self._update(optimizer, numbers[1:])
@@ -371,16 +365,12 @@ class Fit:
             logits = torch.empty_like(logits).index_copy_(0, draw.own, logits)
         return torch.cat([loss[None], logits.flatten()])
 
-    def _update(self, optimizer: torch.optim.Optimizer, rates: Tensor) -> None:
+    def _update(self, optimizer: Adam, rates: Tensor | None) -> None:
         """Let the weights, and their average, follow the gradient."""
         if self.model.training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.model.training.clip_gradient)
-        with explain_shortage(f"{self.title}: the state of the optimiser", LESS_MEMORY):
-            if isinstance(optimizer, Adam):
-                optimizer.step(rates)
-            else:
-                optimizer.step()  # the first step allocates two numbers per weight
-            self._average()
+        optimizer.step(rates)
+        self._average()
 
     @torch.no_grad()
     def _average(self) -> None:

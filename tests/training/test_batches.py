@@ -116,7 +116,7 @@ TOGETHER = {"scans": 3, "hyper": {"normalise": True}, "batch_size": 8}
         (None, {"scans": 0}, "a single scan does not fit in the GPU's memory.*'device: cpu'"),
         (None, {"scans": 3, "error": MemoryError()}, "a batch of 7 scans does not fit in the computer's .*batch_size"),
         ("bolt.training.loop.Fit._batch", {}, "a batch of 7 scans does not fit in the GPU's memory.*batch_size"),
-        ("torch.optim.AdamW.step", {}, "the state of the optimiser does not fit in the GPU's memory"),
+        ("bolt.training.loop.Adam", {}, "the state of the optimiser does not fit in the GPU's memory"),
     ],
 )
 def test_a_shortage_that_smaller_batches_do_not_help_ends_the_fold(toy, tmp_path, monkeypatch, place, how, words):

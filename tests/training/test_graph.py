@@ -40,7 +40,7 @@ class StandIn:
         self.recorded += not self.fails
         states = [net.state_dict() for net in (self.fit.net, self.fit.average) if net]
         tensors = [value for state in states for value in state.values()]
-        tensors += [value for state in self.adam.state.values() for value in state.values()]
+        tensors += self.adam.state.values()
         before = [value.clone() for value in tensors]
         result = work()
         for value, old in zip(tensors, before, strict=True):

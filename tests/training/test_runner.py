@@ -30,6 +30,7 @@ from bolt.models.compiled import library
 from bolt.models.registry import crops_alike, inputs_of
 from bolt.series.cache import SeriesCache
 from bolt.training import checkpoint, device, loop, prediction, runner
+from bolt.training.adam import Adam
 from bolt.training.checkpoint import RESUME
 from bolt.training.outputs import Classes, fold_table
 from bolt.training.prediction import Pool, Scans
@@ -138,7 +139,7 @@ def test_checkpoint_is_the_model_that_predicted(finished, toy):
 
 # ---- seeds, and irrelevant influences --------------------------------------------------------------------------------
 def test_seed_decides_everything_and_other_draws_and_the_order_of_the_folds_nothing(finished, toy, tmp_path, spied):
-    spied(torch.optim.AdamW, "step", lambda *_: torch.rand(3))
+    spied(Adam, "step", lambda *_: torch.rand(3))
     pd.read_csv(toy[1], sep="\t").iloc[::-1].to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
     assert equal(weights(finished), weights(run((toy[0], tmp_path / "folds.tsv"), tmp_path / "same")))
     for name in ("predictions.tsv", "history.tsv"):
@@ -211,10 +212,10 @@ def test_gradients_are_clipped(toy, tmp_path, spied):
     norms = []
 
     def note(_, optimizer, *rest):
-        gradients = [p.grad.flatten() for p in optimizer.param_groups[0]["params"] if p.grad is not None]
+        gradients = [p.grad.flatten() for p in optimizer.weights if p.grad is not None]
         norms.append(float(torch.cat(gradients).norm()))
 
-    spied(torch.optim.AdamW, "step", note)
+    spied(Adam, "step", note)
     run(toy, tmp_path / "free")
     assert max(norms) > 0.1
     norms.clear()
@@ -653,7 +654,7 @@ def test_a_batch_with_short_scans_gives_the_gradient_of_its_mean_loss(tmp_path, 
         steps.append((*result, batch.lengths, [p.grad.clone() for p in fit.net.parameters()]))
 
     spied(loop.Fit, "_step", note)
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda *_, **__: None)
+    monkeypatch.setattr(Adam, "step", lambda *_, **__: None)
     toy = write_toy(tmp_path, lengths=[20, 18, 12] * 4)  # no crop, so nothing to draw
     for size in (8, 1):
         model = toy_model(batch_size=size, epochs=1)

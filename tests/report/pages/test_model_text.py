@@ -202,12 +202,11 @@ def test_optimiser_rates_batches_and_epoch_are_those_of_the_text(tmp_path, monke
     scans = scan_table([CLASSES[i % 2] for i in range(24)], tr=TR)
     random = np.random.default_rng(0)
     toy = pack(tmp_path, [random.standard_normal((45, 9)) for _ in range(24)], scans), split(tmp_path, scans, 3)
-    of_steps, groups, rates, step, draw = [], [], [], loop.Fit._step, loop.Fit._draw
+    of_steps, kinds, rates, step, draw = [], [], [], loop.Fit._step, loop.Fit._draw
 
     def noting_step(fit, optimizer, *rest):
-        (group,) = optimizer.param_groups
-        groups.append((type(optimizer).__name__, group["weight_decay"]))
-        rates.append((group["lr"], group["betas"]))
+        kinds.append((optimizer.decoupled, optimizer.weight_decay))
+        rates.append((optimizer.rate, optimizer.betas))
         return step(fit, optimizer, *rest)
 
     def noting_draw(fit, batch, *rest):
@@ -221,8 +220,8 @@ def test_optimiser_rates_batches_and_epoch_are_those_of_the_text(tmp_path, monke
     (error,) = train_folds(*toy, model, DATASET, [Training(0, 0, tmp_path / "run")], device="cpu", progress=False)
     assert error is None
     text = model_text(model, DATASET)
-    assert f"for 3 epochs with {words} and a batch size of 5" in text and set(groups) == {
-        (words.split()[0], training["weight_decay"])
+    assert f"for 3 epochs with {words} and a batch size of 5" in text and set(kinds) == {
+        (words.startswith("AdamW"), training["weight_decay"])
     }
     assert rates == [(learning_rate(*step), betas(*step)) for step in now]
     epochs = [of_steps[i : i + 3] for i in (0, 3, 6)]
