@@ -4,13 +4,14 @@ where the library comes from."""
 import ctypes
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
 from bolt.io.errors import ConfigError
-from bolt.models.attention import native, window
+from bolt.models.attention import fused, native, window
 from bolt.models.attention.window import Shape
 from bolt.models.attention.windows import one_window, windows_of
 from bolt.models.compiled import build, library
@@ -260,3 +261,12 @@ def test_half_precision_is_computed_in_single(way):
     given = torch.randn_like(out)
     gradients = [each.bfloat16() for each in torch.autograd.grad(expected, single, given.float())]
     assert_all_close_to_the_largest(torch.autograd.grad(out, half, given), gradients, 0.01)
+
+
+def test_a_gpu_without_triton_uses_torch(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "bolt.models.attention.triton_window", None)
+    fused._in_triton.cache_clear()
+    with caplog.at_level("INFO"):
+        assert fused._in_triton() is None
+    fused._in_triton.cache_clear()
+    assert "computed by torch" in caplog.text
