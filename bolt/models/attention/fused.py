@@ -132,7 +132,7 @@ class FusedWindowAttention(nn.Module):
         if dropout and self.dropout_before_fusion and not cls_only:  # CLS tokens are in one window each
             apart = window.attend_apart(q, kv, bias, shape, dropout)
             return window.fuse(layers.dropout(self.output(apart), dropout), shape)
-        output = _way(q, windows)(q, kv, bias, shape, dropout)
+        output = _way(q, windows, self.head_dim)(q, kv, bias, shape, dropout)
         if record is not None:
             record.append(Attended(q, kv, bias, shape, output))
         return layers.dropout(self.output(output), dropout)
@@ -151,9 +151,9 @@ class FusedWindowAttention(nn.Module):
         return torch.cat([near, *(bias.view(self.n_heads, -1).expand(-1, n) for bias, n in parts)], dim=1)
 
 
-def _way(q: Tensor, windows: Windows) -> Callable[..., Tensor]:
-    """Return the fastest `attend` that can compute on the device of `q`."""
-    if q.is_cuda and q.dtype != torch.float64 and (in_triton := _in_triton()) is not None:
+def _way(q: Tensor, windows: Windows, head_dim: int) -> Callable[..., Tensor]:
+    """Return the fastest `attend` that can compute on the device of `q`; wider heads need much memory in Triton."""
+    if q.is_cuda and q.dtype != torch.float64 and head_dim <= 64 and (in_triton := _in_triton()) is not None:
         return in_triton
     return native.attend if native.usable(q) and not windows.padded else window.attend
 

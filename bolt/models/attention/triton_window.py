@@ -25,7 +25,7 @@ from bolt.models.parts.triton_masks import numbers
 SIZE = 32
 """Queries or keys of a block."""
 WARPS = {"ieee": 4, "tf32": 2}
-"""Of a program, by precision: products on tensor cores leave fewer instructions to share."""
+"""Of a program, by precision, for up to 32 channels: products on tensor cores leave fewer instructions to share."""
 KINDS = {"none": 0, "local": 1, "global": 2}
 INTEGERS = [
     "seed", "dropped", "n_cls", "window", "fringe", "reach", "field", "n_bias", "slots", "cls_blocks", "reached",
@@ -105,10 +105,11 @@ def _common(
     sizes = windows.n_cls, windows.window, shape.fringe, shape.reach, shape.bias_sizes[1], bias.shape[1], windows.most
     tables = places.table, places.starts, places.earliest, places.times
     arguments = (q, kv, bias, *tables, seed, dropped, masks.scale_of(dropped), d**-0.5, *sizes)
+    wide = max(16, triton.next_power_of_2(d))
     return (*arguments, triton.cdiv(max(windows.counts), SIZE)), {
-        "HEADS": shape.n_heads, "D": d, "WIDE": max(16, triton.next_power_of_2(d)), "KIND": KINDS[windows.cls_token],
+        "HEADS": shape.n_heads, "D": d, "WIDE": wide, "KIND": KINDS[windows.cls_token],
         "DROP": dropped > 0, "THERE": isinstance(seed, Tensor), "PRECISION": precision, "SIZE": SIZE,
-        "num_warps": WARPS[precision],
+        "num_warps": WARPS[precision] * max(1, min(wide // 32, 4)),
     }  # fmt: skip
 
 
