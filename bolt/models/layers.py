@@ -21,7 +21,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     if not dropped:
         return x
     seed = masks.draw_seed()
-    if x.is_cuda and (in_triton := masks.in_triton()) is not None:
+    if x.is_cuda and x.dtype != torch.float64 and (in_triton := masks.in_triton()) is not None:
         return in_triton(x, dropped, seed)
     return keep(x, masks.kept_of(x, dropped, seed), masks.scale_of(dropped))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -58,14 +59,17 @@ class Adam:
     def step(self, rates: Tensor | None = None) -> None:
         """Update the weights that have a gradient; with `rates` on the device, nothing is read on the host."""
         learned = [number for number, weight in enumerate(self.weights) if weight.grad is not None]
-        every = self.weights, [weight.grad for weight in self.weights], self._first, self._second, self._steps
-        weights, gradients, first, second, steps = ([values[number] for number in learned] for values in every)
+        every: tuple[Sequence[Tensor], ...] = self.weights, self._first, self._second, self._steps
+        weights, first, second, steps = ([values[number] for number in learned] for values in every)
+        gradients = [cast(Tensor, weight.grad) for weight in weights]
         if rates is not None:
-            self._replayed(weights, gradients, first, second, rates)  # type: ignore[arg-type]
+            torch._foreach_add_(steps, 1)  # for a training that is resumed elsewhere
+            self._replayed(weights, gradients, first, second, rates)
             return
-        (beta1, beta2), fused = self.betas, {"fused": True, "amsgrad": False, "maximize": False}
-        rest = {"lr": self.rate, "beta1": beta1, "beta2": beta2, "weight_decay": self.weight_decay, "eps": EPSILON}
-        adam(weights, gradients, first, second, [], steps, decoupled_weight_decay=self.decoupled, **fused, **rest)  # type: ignore[arg-type]
+        settings: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False, "eps": EPSILON}
+        settings |= {"weight_decay": self.weight_decay, "decoupled_weight_decay": self.decoupled}
+        settings |= {"lr": self.rate, "beta1": self.betas[0], "beta2": self.betas[1]}
+        adam(weights, gradients, first, second, [], steps, **settings)
 
     def rates(self, number: int) -> list[float]:
         """Return the rates of a step, which is the `number`-th: those of the moments, of the update, and of decay."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from bolt.training.device import copied_to
 
 log = logging.getLogger(__name__)
 
-MOST_GRAPHS = 4  # of one training: each keeps the memory of a step
+MOST_GRAPHS = 4  # of one training: recording takes as long as some steps
 
 
 class StepGraphs:
@@ -69,7 +70,8 @@ class _Graph:
 
     def replay(self, given: Sequence[Tensor]) -> Tensor:
         """Take the step with other values of the same shapes."""
-        self.place.copy_(copied_to(self.place.device, _bytes(given)))
+        drawn = _bytes(given)
+        self.place.copy_(drawn.pin_memory() if self.place.is_cuda else drawn, non_blocking=True)
         self.start()
         return self.result.clone()  # the next replay writes there
 
@@ -86,8 +88,20 @@ def _parts(joined: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def record(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Record the kernels of some work; return what launches them again, and where they write the result."""
+    """Record the kernels of some work; return what launches them again, and where they write the result.
+
+    All graphs share their memory, because nothing in it is needed from one replay to the next.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with (
+        torch.cuda.stream(torch.cuda.current_stream()),  # to which it returns if recording fails
+        torch.cuda.graph(graph, pool=_memory(), capture_error_mode="thread_local"),
+    ):
         result = work()
     return graph.replay, result
+
+
+@cache
+def _memory() -> Any:
+    """Return the memory of all graphs of the process."""
+    return torch.cuda.graph_pool_handle()

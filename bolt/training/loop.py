@@ -6,9 +6,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -52,7 +53,7 @@ HISTORY = columns("training", "history")
 SMALLER_BATCH = (
     "Free memory, lower 'training: batch_size' in the model's configuration, or shorten 'crop' of the dataset"
 )
-SEEDS = 256  # of a step that a GPU replays: one for each place that drops
+SEEDS = 1024  # of a step that a GPU replays: one for each place that drops
 SECONDS_BETWEEN_SAVES = 60.0  # what a kill costs at most, besides the epoch that it interrupts
 LOWER_RATE = "Lower the learning rate or set 'clip_gradient' in the model's configuration"
 
@@ -153,7 +154,7 @@ class Fit:
             for row in progress.history:
                 self.watch(row)
         saved = time.monotonic()
-        with tqdm(
+        bar = tqdm(
             total=training.epochs * steps,
             initial=done * steps,
             desc=self.title,
@@ -161,7 +162,8 @@ class Fit:
             position=self.position,
             disable=self.position is None,
             mininterval=0.5 if sys.stderr.isatty() else 30,  # seconds between updates; log files need few
-        ) as bar:
+        )
+        with bar, nullcontext() if self.graphs is None else closing(self.graphs):
             for epoch in range(done + 1, training.epochs + 1):
                 row = yield from self._epoch(optimizer, epoch, bar)
                 if self.validation is not None:
@@ -184,8 +186,6 @@ class Fit:
                     saved = time.monotonic()
                 self.watch(row)
                 bar.set_postfix({name: f"{value:.3g}" for name, value in row.items() if name != "epoch"})
-        if self.graphs is not None:
-            self.graphs.close()
         if choose:
             self.net.load_state_dict(progress.chosen)
         elif self.average is not None:
@@ -199,8 +199,8 @@ class Fit:
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
             optimizer = Adam(self.net.parameters(), self.model.training)
         if read_on_device(self.net, self.train.pool.device):
-            whole = partial(self._whole_step, optimizer)
-            self.graphs = StepGraphs(lambda *draw: whole(Draw(*draw)), self.train.pool.device)
+            whole = lambda *draw: self._whole_step(optimizer, Draw(*draw))  # noqa: E731
+            self.graphs = StepGraphs(whole, self.train.pool.device)
         return optimizer
 
     def _epoch(self, optimizer: Adam, epoch: int, bar: tqdm) -> Generator[None, None, dict[str, float]]:
@@ -225,7 +225,7 @@ class Fit:
             rates = optimizer.rates((epoch - 1) * len(batches) + step)
             with explain_shortage(f"{self.title}: a batch of {len(batch)} scans", SMALLER_BATCH):
                 draw = self._draw(batch, random, key, rates)
-                step_loss, step_logits = self._step(optimizer, draw, key)
+            step_loss, step_logits = self._step(optimizer, draw, key)
             losses.append(step_loss)
             logits.append(step_logits)
             bar.update()
@@ -267,9 +267,11 @@ class Fit:
             series = scans.rows(batch, crop, random)
             if scans.pool.data.device.type != scans.pool.device.type:
                 series = scans.pool.data[series]
-        seed_step(*key)
-        numbers = torch.tensor([share, *rates], dtype=torch.float64)
-        return Draw(batch, lengths, own, partner, new_seeds(SEEDS), numbers, series)
+        seeds, numbers = none, torch.tensor([share, *rates], dtype=torch.float64)
+        if self.graphs is not None:
+            seed_step(*key)
+            seeds = new_seeds(SEEDS)
+        return Draw(batch, lengths, own, partner, seeds, numbers, series)
 
     def _matrices(self, net: ConnectivityModel, batch: Tensor, crop: int, random: torch.Generator) -> Tensor:
         """Return the connectivity matrices of a batch, of whole scans or of random crops."""
@@ -323,21 +325,18 @@ class Fit:
         that predictions of a checkpoint do not depend on the precision of its training.
         """
         n, device = len(draw.which), self.train.pool.device
-        if self.graphs is not None and self.part_size is None:
-            try:
-                result = self.graphs(draw)
-                return result[0], result[1:].unflatten(0, (n, -1))
-            except (RuntimeError, MemoryError) as error:
-                if not is_shortage(error):
-                    raise
-                on_gpu = is_gpu_shortage(error)
-            self._halve(n, on_gpu)
-        batch = self._batch(draw, float(draw.numbers[0]))
+        batch: Batch | None = None
         while True:
-            self.net.zero_grad()
-            seed_step(*key)
-            parts = self._parts(batch.lengths, device)
             try:
+                if self.graphs is not None and self.part_size is None:
+                    result = self.graphs(draw)
+                    return result[0], result[1:].unflatten(0, (n, -1))
+                if batch is None:
+                    with explain_shortage(f"{self.title}: a batch of {n} scans", SMALLER_BATCH):
+                        batch = self._batch(draw, float(draw.numbers[0]))
+                self.net.zero_grad()
+                seed_step(*key)
+                parts = self._parts(batch.lengths, device)
                 results = [self._gradient(batch.part(places), n) for places in parts]
                 break
             except (RuntimeError, MemoryError) as error:
@@ -369,8 +368,9 @@ class Fit:
         """Let the weights, and their average, follow the gradient."""
         if self.model.training.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.model.training.clip_gradient)
-        optimizer.step(rates)
-        self._average()
+        with explain_shortage(f"{self.title}: an update of the weights", SMALLER_BATCH):  # which cannot be taken again
+            optimizer.step(rates)
+            self._average()
 
     @torch.no_grad()
     def _average(self) -> None:

@@ -52,9 +52,10 @@ def test_it_equals_torch(case, bold_rows):
     *itertools.product((20,), ("cover", "drop"), CLS_TOKENS), *itertools.product((6,), ("cover",), CLS_TOKENS),
     *itertools.product((None,), ("cover",), CLS_TOKENS[1:]),
 ])  # fmt: skip
-def test_scans_may_be_padded(window, tail, cls_token):
+@pytest.mark.parametrize("lengths", [(47, 20, 33), (33,)])
+def test_scans_may_be_padded(window, tail, cls_token, lengths):
     """Windows that a scan does not have are not read, and get no gradient; some volumes are in many windows."""
-    windows = PaddedWindows(torch.tensor([47, 20, 33]), 47, window, 1 if window == 6 else 8, tail, cls_token)
+    windows = PaddedWindows(torch.tensor(lengths), 47, window, 1 if window == 6 else 8, tail, cls_token)
     shape = Shape(windows, 1, *((7, 27) if window else (0, 47)), 0, True)
     there = torch.cat([windows.there.flatten() if cls_token == "local" else torch.ones(windows.n_cls, dtype=bool),
                        torch.ones(windows.n_tokens, dtype=bool)])  # fmt: skip
@@ -108,19 +109,20 @@ for precision, kind, drop, target in itertools.product(("ieee", "tf32"), (0, 1, 
     settings = {"HEADS": 40, "D": 20, "WIDE": 32, "KIND": kind, "DROP": drop, "THERE": True, "PRECISION": precision,
                 "SIZE": kernels.SIZE, "BOLD": True, "BLOCK": triton_masks.BLOCK}
     attention = kernels._forward, kernels._of_queries, kernels._of_keys, kernels._of_cls_keys
-    for kernel in (*attention, triton_masks._drop):
+    for kernel, d in [*((kernel, d) for kernel in attention for d in (20, 64)), (triton_masks._drop, 20)]:
+        settings |= {"D": d, "WIDE": 64 if d == 64 else 32}
         names = kernel.arg_names
         signature = {name: "constexpr" if name in settings else TYPES.get(name, "*fp32") for name in names}
         constants = {(names.index(name),): value for name, value in settings.items() if name in names}
         aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name][0] == "*"}
         compiled = compile(ASTSource(kernel, signature, constants, aligned), target=GPUTarget("cuda", target, 32),
-                           options={"num_warps": kernels.WARPS[precision]})
+                           options={"num_warps": kernels.WARPS[precision] * (settings["WIDE"] // 32)})
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(compiled.asm["cubin"])
             file.flush()
             usage = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
         stack = int(re.search(r"STACK:(\\d+)", usage)[1])
-        print(kernel.__name__, precision, kind, drop, target, usage.split("Function")[-1].split()[1:4], stack)
+        print(kernel.__name__, precision, kind, drop, target, d, usage.split("Function")[-1].split()[1:4], stack)
         assert stack <= 256, "registers are kept in memory, which makes a kernel many times slower"
 """
 

@@ -132,6 +132,17 @@ def test_replayed_steps_give_the_same_weights(toy, tmp_path, monkeypatch, case):
     assert histories[0].equals(histories[1])
 
 
+def test_a_training_that_ends_early_frees_its_graphs(toy, tmp_path, monkeypatch):
+    stand_in = StandIn(monkeypatch)
+
+    def prune(row):
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run(toy, tmp_path, short_model("bolt", epochs=2), watching=lambda training: nullcontext(prune))
+    assert stand_in.fit.graphs.graphs == {} and not stand_in.fit.graphs.possible
+
+
 def test_what_cannot_be_recorded_is_launched_as_usual(toy, tmp_path, monkeypatch, caplog):
     StandIn(monkeypatch, fails=True)
     run(toy, tmp_path / "failed", short_model("bolt"))

@@ -18,6 +18,7 @@ from bolt.models.attention import native, window
 from bolt.models.attention.window import Maps, Shape
 from bolt.models.attention.windows import ClsToken, Windows, windows_of
 from bolt.models.layers import FeedForward
+from bolt.models.parts import masks
 
 log = logging.getLogger(__name__)
 
@@ -168,8 +169,10 @@ def _in_triton() -> Callable[..., Tensor] | None:
         shape = Shape(windows, 2, 2, 6, 0, True)
         rows, sizes = windows.n_cls + windows.n_tokens, sum(shape.bias_sizes)
         shapes = (rows, 8), (rows, 16), (2, sizes)
-        q, kv, bias = (torch.ones(*size, device="cuda", requires_grad=True) for size in shapes)
-        attend(q, kv, bias, shape, 0.1).sum().backward()
+        seeds = iter([torch.ones((), dtype=torch.int64, device="cuda")])  # none of a step
+        with torch.inference_mode(False), torch.enable_grad(), masks.given_seeds(seeds):
+            q, kv, bias = (torch.ones(*size, device="cuda", requires_grad=True) for size in shapes)
+            attend(q, kv, bias, shape, 0.1).sum().backward()
         torch.cuda.synchronize()
     except Exception as error:  # of many kinds, from Triton, its compilers and the driver
         log.info("attention is computed by torch, which is slower, without Triton: %s", error)

@@ -306,7 +306,7 @@ def _forward(
             mixed = mixed * shrink[:, None] + tl.dot(weights, value, input_precision=PRECISION)
             top = new
         mixed = mixed / tl.where(there, total, 1.0)[:, None]
-        at = rows.row * slots + j
+        at = rows.row.to(tl.int64) * slots + j
         tl.store(sums + at * HEADS + head, top + tl.log(total), mask=there)
         _store(apart, at, there, head, mixed, HEADS, D, WIDE)
         mean += mixed

@@ -215,7 +215,7 @@ class PaddedWindows(Windows):
         last = (volumes[:, None] - width).clamp(min=0)  # start of the last window
         self.there = first < last + step if tail == "cover" else first <= last
         self.flat_starts = torch.where(self.there, first.minimum(last), 0).flatten()
-        self.scan = torch.arange(len(volumes), device=device)[:, None].expand_as(self.there).flatten()
+        self.scan = torch.arange(len(volumes), device=device)[:, None].expand_as(self.there).reshape(-1).contiguous()
         self.volumes = volumes if tail == "cover" or window is None else last[:, 0] // step * step + width
 
     def n_read(self, device: torch.device) -> Tensor:
