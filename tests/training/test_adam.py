@@ -38,7 +38,8 @@ def test_it_is_torchs(optimizer, schedule, weight_decay):
         replayed.step(torch.tensor(replayed.rates(number), dtype=torch.float64))
         torch.testing.assert_close(parts[0], theirs, rtol=0, atol=0)
         torch.testing.assert_close(parts[1], theirs, rtol=1e-12, atol=1e-13)
-        assert {name: value for name, value in replayed.state.items() if name.endswith("step")} == dict.fromkeys(("0.step", "1.step"), number), "a training is resumed on another device"
+        steps = {int(value) for name, value in replayed.state.items() if name.endswith("step")}
+        assert steps == {number}, "a training may be resumed on another device"
 
 
 def test_weights_without_gradient_stay():
