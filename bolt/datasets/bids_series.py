@@ -28,7 +28,7 @@ from bolt.io.volumes import require_tr
 
 ATLAS = ("seg", "atlas")
 """Entities that name the atlas: XCP-D has used both."""
-DERIVED = {"space", "cohort", "res", "den", "stat", "desc", "measure", "feature", *ATLAS}
+DERIVED = {"space", "cohort", "res", "den", "scale", "stat", "desc", "measure", "feature", *ATLAS}
 """Entities of a series; the others are those of its scan."""
 PREFERRED = (".tsv", ".csv", ".npy")
 """Formats in order of preference, where a series is there in several; others follow."""
@@ -171,12 +171,11 @@ def _one_of(candidates: Sequence[SeriesFile], dataset: Dataset) -> SeriesFile:
 
 def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> dict[str, Any]:
     entities = file.entities
-    run = entities.get("run")
     row: dict[str, Any] = {
         "scan_id": file.scan_id,
         "subject": f"sub-{entities['sub']}",
         "session": entities.get("ses"),
-        "run": str(int(run)) if run is not None and run.isdigit() else run,
+        "run": participants.unpadded(entities.get("run")),
         "task": entities.get("task"),
         "kind": "series",
         "bold": str(file.path),

@@ -202,10 +202,17 @@ def without_image(
 
 
 def exclude_unselected(scans: pd.DataFrame, dataset: Dataset) -> None:
-    """Exclude scans of other tasks, sessions and runs than the dataset selects."""
-    for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
-        for row in scans.index[~scans[key].isin(selected)] if selected else []:
+    """Exclude scans of other tasks, sessions and runs than the dataset selects; runs are numbers, ``01`` is ``1``."""
+    runs = scans["run"].map(unpadded), [unpadded(run) for run in dataset.runs or ()]
+    of_scans = {"task": (scans["task"], dataset.tasks), "session": (scans["session"], dataset.sessions), "run": runs}
+    for key, (values, selected) in of_scans.items():
+        for row in scans.index[~values.isin(selected)] if selected else []:
             exclude(scans, row, f"{key} '{scans.at[row, key]}' is not selected", SELECTION)
+
+
+def unpadded(run: Any) -> Any:
+    """Return the number of a run without leading zeros; anything else as it is."""
+    return str(int(run)) if isinstance(run, str) and run.isdecimal() else run
 
 
 def select_subjects(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd.DataFrame:

@@ -127,6 +127,26 @@ def test_joined_runs_are_not_used_beside_the_single_ones(newest, tmp_path):
     assert pd.isna(chosen["sub-01_task-rest_run-02"]) and chosen["sub-01_task-rest_run-01"] == "run '1' is not selected"
 
 
+def test_runs_are_selected_by_their_number(newest, tmp_path):
+    for path in sorted(newest.rglob("sub-01_*")):
+        path.rename(path.with_name(path.name.replace("_task-rest", "_task-rest_run-01")))
+    for runs in (["1"], ["01"]):
+        chosen = index(configured(tmp_path), about(tmp_path, runs=runs)).set_index("scan_id").exclude_reason
+        assert chosen.isna().tolist() == [True, False, False, False]
+
+
+def test_the_scale_of_an_atlas_is_no_part_of_the_scan(newest, tmp_path):
+    for path in sorted(newest.rglob("*stat-mean_timeseries.tsv")):
+        for scale in "12":
+            name = path.name.replace("_stat-mean", f"_scale-{scale}_stat-mean")
+            path.with_name(name).write_bytes(path.read_bytes())
+        path.unlink()
+    with pytest.raises(DataError, match=r"'sub-01_task-rest': scale- is 1, 2. .*'entities: {scale: \"2\"}'"):
+        index(configured(tmp_path), about(tmp_path))
+    scans = index(configured(tmp_path), about(tmp_path, entities={"scale": "2"}))
+    assert scans.scan_id.tolist() == SOURCES and set(scans.tr) == {2.2} and scans.mean_fd.notna().all()
+
+
 @pytest.mark.parametrize(
     ("sidecar", "tr"), [({"RepetitionTime": 0.8}, 0.8), ({"SamplingFrequency": 0.5}, 2.0), (None, 1.4)]
 )

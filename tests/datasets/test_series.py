@@ -114,6 +114,8 @@ def test_scans_are_selected_by_columns_and_session(table):
         index(CONFIG, dataset(table, exclude={"centre": ["A"]}))
     reasons = index(CONFIG, dataset(table, sessions=["1"])).exclude_reason
     assert reasons.dropna().tolist() == ["session '2' is not selected"] * 2
+    change(table, run=["01", "02"] * 3)
+    assert index(CONFIG, dataset(table, runs=["1"])).exclude_reason.isna().sum() == 3
     change(table, site=[1.0, 1.0, 2.0, 2.0, 3.0, None])  # as pandas writes whole numbers beside a missing one
     scans = index(CONFIG, dataset(table, include={"site": ["1"]}, exclude={"site": ["2.0"]}))
     assert scans.exclude_reason.isna().sum() == 2
