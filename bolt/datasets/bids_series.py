@@ -20,11 +20,11 @@ from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets import participants
 from bolt.io.bids import files_of_subjects
-from bolt.io.cifti import PTSERIES
+from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_columns, read_json
-from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix
-from bolt.io.volumes import require_tr
+from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix, sidecar_of
+from bolt.io.volumes import differ, require_tr
 
 ATLAS = ("seg", "atlas")
 """Entities that name the atlas: XCP-D has used both."""
@@ -185,7 +185,7 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
     }
     try:
         row["mean_fd"] = _mean_displacement(file)
-        row["tr"] = _repetition_time(file, dataset)
+        row["tr"] = series_tr(file.path, None, dataset)
         series, columns = read_named_series(file.path, rois["value"].tolist())
         if columns is not None:
             order_by_name(series, columns, rois["name"].tolist(), file.path, strict=True)
@@ -196,24 +196,56 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
     return row
 
 
-def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
-    """Return the seconds between volumes: of the JSON file of the series or of the denoised image, or the header.
+def series_tr(path: Path, listed: float | None, dataset: Dataset | None = None) -> float | None:
+    """Return the seconds between volumes of ready series, or None if they are not known.
 
-    Else of the dataset's file.
+    Parameters
+    ----------
+    path : Path
+        The JSON file beside it, or beside the denoised image of its scan, comes first; then what is listed, and
+        the header of a CIFTI file.
+    listed : float, optional
+        What a table of scans states.
+    dataset : Dataset, optional
+        Its `tr` is that of files which state none, its `tr_conflict` says what to do where two differ.
+
+    Raises
+    ------
+    DataError
+        Two differ by more than 1 %, and `tr_conflict` is ``exclude``, as without a dataset; or one is impossible.
     """
-    own = file.path.with_name(file.path.name.removesuffix(series_suffix(file.path)) + ".json")
-    stated = dataset.tr
-    others = sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))
-    for path in (own, *(other for other in others if SeriesFile(other).scan_id == file.scan_id)):
-        about = read_json(path) if path.is_file() else None
-        if isinstance(about, Mapping) and "RepetitionTime" in about:
-            stated = require_tr(about["RepetitionTime"], path)
-            break
-        frequency = about.get("SamplingFrequency") if isinstance(about, Mapping) else None
+    stated, header = _sidecar_tr(path), None
+    rule, hint = (dataset.tr_conflict, participants.CONFLICT) if dataset else ("exclude", "Correct the wrong one")
+    if rule == "exclude" and stated is not None and listed is not None and differ(listed, stated):
+        what = f"a repetition time of {listed:g} s is listed, but the JSON file states {stated:g} s"
+        raise DataError(what, where=path, hint=hint)
+    stated = next((tr for tr in (stated, listed, dataset.tr if dataset else None) if tr is not None), None)
+    if path.name.endswith(PTSERIES):
+        header = require_tr(read_ptseries_tr(path), path)
+    if stated is None or header is None or not differ(header, stated):
+        return header if stated is None else stated
+    if rule == "exclude":
+        what = f"the header has a repetition time of {header:g} s, but {stated:g} s is stated"
+        raise DataError(what, where=path, hint=hint)
+    return header if rule == "header" else stated
+
+
+def _sidecar_tr(path: Path) -> float | None:
+    """Return what the JSON file of series states, or else that of the denoised image of their scan."""
+    scan, found = SeriesFile(path).scan_id, [sidecar_of(path)]
+    if scan.startswith("sub-"):
+        others = sorted(path.parent.glob(f"{scan}_*desc-denoised*_bold.json"))
+        found += [other for other in others if SeriesFile(other).scan_id == scan]
+    for file in filter(Path.is_file, found):
+        about = read_json(file)
+        if not isinstance(about, Mapping):
+            continue
+        if about.get("RepetitionTime") is not None:
+            return require_tr(about["RepetitionTime"], file)
+        frequency = about.get("SamplingFrequency")
         if isinstance(frequency, int | float) and frequency > 0:
-            stated = require_tr(1 / frequency, path)
-            break
-    return participants.series_tr(file.path, stated, dataset)
+            return require_tr(1 / frequency, file)
+    return None
 
 
 def _mean_displacement(file: SeriesFile) -> float | None:

@@ -13,7 +13,8 @@ import pandas as pd
 
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table, series_tr
+from bolt.datasets.bids_series import series_tr
+from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table
 from bolt.io.errors import DataError
 from bolt.io.people import known_values
 from bolt.io.series_files import check_rois, in_atlas_order, read_named_series
@@ -53,7 +54,7 @@ def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, pd.Data
         "subject": line["subject"],
         "kind": "series",
         "bold": str(file),
-        "tr": dataset.tr,
+        "tr": None,
         "mean_fd": line.get("mean_fd"),
         "exclude_reason": None,
     }

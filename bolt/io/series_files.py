@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -147,6 +148,21 @@ def series_suffix(path: Path) -> str:
     return "".join(path.suffixes[-2:]) if path.name.endswith((PTSERIES, DTSERIES)) else path.suffix
 
 
+def sidecar_of(path: Path) -> Path:
+    """Return the JSON file beside series, named as they are; that of a CIFTI file may keep its ``.ptseries``."""
+    plain = path.with_name(path.name.removesuffix(series_suffix(path)) + ".json")
+    return plain if plain.is_file() else path.with_suffix(".json")
+
+
+def read_description(path: str | Path) -> dict[str, Any]:
+    """Return what the JSON file beside series states, nothing if there is none; refuse a file without keys."""
+    sidecar = sidecar_of(Path(path))
+    about = read_json(sidecar) if sidecar.is_file() else {}
+    if not isinstance(about, dict):
+        raise DataError("not a description of series", where=sidecar, hint="Remove the file")
+    return about
+
+
 def is_constant(series: np.ndarray) -> np.ndarray:
     """Find series that are constant up to float32 rounding, (R,) bool."""
     return np.std(series, axis=0, dtype=np.float64) <= 1e-6 * np.abs(series).max(axis=0)
@@ -172,12 +188,10 @@ def kept_volumes(path: str | Path, length: int) -> np.ndarray:
     DataError
         The JSON file lists more or fewer volumes than there are rows.
     """
-    sidecar = Path(path).with_suffix(".json")
-    about = read_json(sidecar) if sidecar.is_file() else {}
-    kept = np.asarray(about.get("KeptVolumes", range(length)), int)
+    kept = np.asarray(read_description(path).get("KeptVolumes", range(length)), int)
     if kept.shape != (length,):
         what = f"KeptVolumes lists {kept.size} volumes, but the series has {length}"
-        raise DataError(what, where=sidecar, hint="Remove the key, or compute the series again")
+        raise DataError(what, where=sidecar_of(Path(path)), hint="Remove the key, or compute the series again")
     return kept
 
 

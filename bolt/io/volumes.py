@@ -58,9 +58,14 @@ class BoldInfo:
     @property
     def conflict(self) -> str:
         """Return a description of repetition times that differ by more than 1 %, else an empty string."""
-        if not abs(self.header_tr - self.tr) > TR_TOLERANCE * self.tr:
+        if not differ(self.header_tr, self.tr):
             return ""
         return f"TR is {self.header_tr:g} s in the header and {self.tr:g} s in the sidecar"
+
+
+def differ(tr: float, expected: float) -> bool:
+    """Return whether two repetition times differ by more than 1 %; false where one is NaN."""
+    return abs(tr - expected) > TR_TOLERANCE * expected
 
 
 def check_image(path: str | Path) -> nib.Nifti1Image:

@@ -7,6 +7,8 @@ import pytest
 from bolt.config import Config, Dataset
 from bolt.datasets import index
 from bolt.io.errors import DataError
+from bolt.io.files import write_json
+from bolt.workflow.watched import files_of
 
 CONFIG = Config(dataset="mine", atlases=["cc200"])
 
@@ -81,6 +83,24 @@ def test_a_repetition_time_that_is_none_excludes_its_scan(table, tr):
     scans = index(CONFIG, dataset(table)).set_index("scan_id")
     assert scans.exclude_reason.notna().tolist() == [True, *5 * [False]]
     assert "RepetitionTime" in scans.exclude_reason.iloc[0]
+
+
+def describe(table, **keys):
+    for i in range(6):
+        write_json(keys, table.parent / f"scan{i}.json")
+
+
+def test_the_repetition_time_of_a_json_file_comes_first_and_may_not_contradict_the_table(table):
+    before = files_of(dataset(table))
+    describe(table, RepetitionTime=0.72)
+    assert files_of(dataset(table)) != before
+    with pytest.raises(DataError, match=r"2 s is listed, but the JSON file states 0\.72 s. Correct the wrong one"):
+        index(CONFIG, dataset(table))
+    assert set(index(CONFIG, dataset(table, tr_conflict="sidecar")).tr) == {0.72}
+    change(table, tr=None)
+    assert set(index(CONFIG, dataset(table, tr=2.0)).tr) == {0.72}
+    describe(table, SamplingFrequency=0.5)
+    assert set(index(CONFIG, dataset(table)).tr) == {2.0}
 
 
 def test_missing_columns_are_named(table):
