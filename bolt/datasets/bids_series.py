@@ -11,11 +11,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from bolt.atlases.description import known_sha256
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets import participants
@@ -23,7 +25,16 @@ from bolt.io.bids import files_of_subjects
 from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_columns, read_json
-from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix, sidecar_of
+from bolt.io.series_files import (
+    SUFFIXES,
+    check_atlas,
+    check_rois,
+    order_by_name,
+    plain_name,
+    read_named_series,
+    series_suffix,
+    sidecar_of,
+)
 from bolt.io.volumes import differ, require_tr
 
 ATLAS = ("seg", "atlas")
@@ -59,6 +70,12 @@ class SeriesFile:
         return next((self.entities[key] for key in ATLAS if key in self.entities), None)
 
     @property
+    def atlas_names(self) -> set[str]:
+        """Return what the atlas may be called: as `atlas`, or by several entities, as in `bolt.io.bids.atlas_name`."""
+        labels = [self.entities[key] for key in ("atlas", "seg", "scale", "desc") if key in self.entities]
+        return {plain_name(name) for name in (self.atlas, *accumulate(labels)) if name} if self.atlas else set()
+
+    @property
     def preference(self) -> tuple[int, str]:
         """Return what sorts the files of one series: preferred formats first."""
         suffix = series_suffix(self.path)
@@ -74,7 +91,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         raise ConfigError(what, where="configuration", hint=hint)
     files = find_series(dataset, atlas)
     rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
-    rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
+    checksums = known_sha256(place)
+    rows = pd.DataFrame([_row(file, dataset, atlas, rois, checksums) for file in files])
     # XCP-D joins runs and phase-encoding directions that it also lists each; what is shorter is a run without a number
     n_volumes, parts = rows.set_index("scan_id")["n_volumes"].astype(float), defaultdict(set)
     for name in n_volumes.index:
@@ -137,8 +155,7 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
             raise DataError(what, where=dataset.path, hint="Correct 'entities' in the dataset's file")
     names = sorted({file.atlas for file in files if file.atlas is not None})
     if len(names) > 1:
-        plain = {name: re.sub(r"[^a-z0-9]", "", name.casefold()) for name in (atlas, *names)}
-        same = [name for name in names if plain[name] == plain[atlas]]
+        same = [name for name in names if plain_name(name) == plain_name(atlas)]
         if len(same) != 1:
             key = next(key for key in ATLAS if key in files[0].entities)
             raise DataError(
@@ -169,7 +186,7 @@ def _one_of(candidates: Sequence[SeriesFile], dataset: Dataset) -> SeriesFile:
     return best
 
 
-def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> dict[str, Any]:
+def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame, checksums: set[str]) -> dict[str, Any]:
     entities = file.entities
     row: dict[str, Any] = {
         "scan_id": file.scan_id,
@@ -190,6 +207,14 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
         if columns is not None:
             order_by_name(series, columns, rois["name"].tolist(), file.path, strict=True)
         check_rois(series, atlas, len(rois), file.path)
+        if columns is None:  # only names tell whose ROIs these are; the dataset's file may state the atlas's
+            names = [atlas, *(dataset.entities[key] for key in ATLAS if key in dataset.entities)]
+            stated = check_atlas(file.path, names, checksums)
+            if not stated and file.atlas_names and file.atlas_names.isdisjoint(map(plain_name, names)):
+                key = next(key for key in ATLAS if key in entities)
+                what = f"series of atlas '{file.atlas}', but 'atlases' names {atlas}"
+                hint = "Set 'atlases' to theirs; if it is the same under another name, state it in the dataset's file: "
+                raise DataError(what, where=file.path, hint=f"{hint}'entities: {{{key}: {file.atlas}}}'")
         row["n_volumes"] = len(series)
     except DataError as error:
         row["exclude_reason"] = str(error)

@@ -6,7 +6,7 @@ import csv
 import re
 import tokenize
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,41 @@ def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) ->
         raise DataError(what, where=path, hint="Transpose the array to (time, ROIs)")
     hint = "Give series of this atlas (time along rows), or name the one they were made with: 'atlases', or --atlas"
     raise DataError(f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}", where=path, hint=hint)
+
+
+def plain_name(name: str) -> str:
+    """Return what spellings of an atlas's name have in common: letters and digits, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def check_atlas(path: Path, names: Collection[str], checksums: Collection[str] = ()) -> bool:
+    """Return whether the JSON file beside series states their atlas; refuse another atlas, or another image of it.
+
+    Parameters
+    ----------
+    path : Path
+    names : collection of str
+        Names that the atlas may have; spelling is compared by `plain_name`.
+    checksums : collection of str
+        Of all its images, if known. Series of one of these are of the atlas, whatever its name was.
+
+    Raises
+    ------
+    DataError
+    """
+    about = read_description(path)
+    atlas, carried = about.get("Atlas"), about.get("AtlasCarriedOver")
+    image = carried.get("Image") if isinstance(carried, dict) else about.get("AtlasSHA256")
+    if image and image in list(checksums):
+        return True
+    if isinstance(atlas, str) and plain_name(atlas) not in map(plain_name, names):
+        what = f"series of atlas '{atlas}', but 'atlases' names {', '.join(names)}"
+        hint = "Set 'atlases' to theirs; if it is the same under another name, correct 'Atlas' in the JSON file"
+        raise DataError(what, where=sidecar_of(path), hint=hint)
+    if image and checksums:
+        what = f"series of another image of the atlas (with checksum {image})"
+        raise DataError(what, where=sidecar_of(path), hint="Set 'atlases' to theirs, or make series with this one")
+    return isinstance(atlas, str)
 
 
 def order_by_name(

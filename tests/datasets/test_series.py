@@ -1,13 +1,15 @@
 """Ready ROI series as a source of scans."""
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
 
+from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets import index
 from bolt.io.errors import DataError
-from bolt.io.files import write_json
+from bolt.io.files import sha256, write_json
 from bolt.workflow.watched import files_of
 
 CONFIG = Config(dataset="mine", atlases=["cc200"])
@@ -101,6 +103,36 @@ def test_the_repetition_time_of_a_json_file_comes_first_and_may_not_contradict_t
     assert set(index(CONFIG, dataset(table, tr=2.0)).tr) == {0.72}
     describe(table, SamplingFrequency=0.5)
     assert set(index(CONFIG, dataset(table)).tr) == {2.0}
+
+
+def test_series_that_state_another_atlas_are_excluded(table):
+    """Unless their columns are named as the atlas's ROIs: users name atlases as they like."""
+    change(table, tr=None)
+    describe(table, Atlas="CC-200")
+    assert index(CONFIG, dataset(table)).exclude_reason.isna().all()
+    write_json({"Atlas": "s17"}, table.parent / "scan1.json")
+    reasons = index(CONFIG, dataset(table)).set_index("scan_id").exclude_reason.dropna()
+    assert list(reasons.index) == ["scan1"] and "of atlas 's17', but 'atlases' names cc200. Set" in reasons["scan1"]
+    both = Config(dataset="mine", atlases=["cc200", "aal116"])
+    assert index(both, dataset(table)).exclude_reason.notna().sum() == 1
+    series = pd.DataFrame(np.load(table.parent / "scan1.npy"), columns=load_labels("cc200")["name"])
+    series.to_csv(table.parent / "scan1.csv", index=False)
+    change(table, file=["scan0.npy", "scan1.csv", *(f"scan{i}.npy" for i in range(2, 6))])
+    assert index(CONFIG, dataset(table)).exclude_reason.isna().all()
+
+
+def test_series_that_state_another_image_of_the_atlas_are_excluded(table):
+    """A label image alone is named by its file, as another may be; where an image is the same, its name may differ."""
+    image, carried = table.parent / "space-X_labels.nii.gz", {"Image": "theirs"}
+    data = np.arange(1, 217).clip(max=200).reshape(6, 6, 6).astype(np.int16)
+    nib.save(nib.Nifti1Image(data, np.eye(4)), image)
+    change(table, tr=None)
+    stated = [{"AtlasSHA256": sha256(image)}, {"AtlasSHA256": "theirs"}, {}, {"AtlasCarriedOver": carried}, {}, {}]
+    for i, keys in enumerate(stated):
+        write_json({"Atlas": "another" if i == 0 else "spaceXlabels", **keys}, table.parent / f"scan{i}.json")
+    scans = index(Config(dataset="mine", atlases=[str(image)]), dataset(table)).set_index("scan_id")
+    reasons = scans.exclude_reason.dropna()
+    assert list(reasons.index) == ["scan1", "scan3"] and reasons.str.contains("another image of the atlas").all()
 
 
 def test_missing_columns_are_named(table):
