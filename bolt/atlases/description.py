@@ -258,6 +258,17 @@ def verify_image(about: AtlasFile, path: Path, space: str | None = None) -> str:
     )
 
 
+def known_sha256(name: str) -> set[str]:
+    """Return the checksums of all images of an atlas; none if that of one is not known."""
+    if is_image(name):  # of several images with one table, as for several spaces, this is only one
+        return {sha256(name)} if table_of(name) is None else set()
+    about = describe_atlas(name)
+    images = list(about.images.values()) or [about]
+    if not all(image.sha256 and not image.templateflow_md5 for image in images):
+        return set()
+    return {checksum for image in images for checksum in image.sha256}
+
+
 def recorded_sha256(path: Path) -> list[str]:
     """Return the checksum recorded beside an image when it was first fetched (as by `sha256sum`), if there is one."""
     record = path.with_name(path.name + ".sha256")

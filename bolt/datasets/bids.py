@@ -17,7 +17,7 @@ from pathspec import GitIgnoreSpec
 
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import SELECTION, join_subjects, read_subjects, read_timing, without_image
-from bolt.io.bids import metadata_of
+from bolt.io.bids import metadata_of, sidecar_tr
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_json
 from bolt.io.volumes import check_image
@@ -199,18 +199,9 @@ def _numbered(name: str) -> set[str]:
 
 
 def read_sidecar_tr(bold: str, dataset: Dataset) -> float | None:
-    """Return the repetition time that the JSON files of an image or the dataset's file state, in seconds.
-
-    Raises
-    ------
-    DataError
-        One of the files cannot be read; or the volumes are not equally far apart in time.
-    """
-    about = metadata_of(bold)
-    if "RepetitionTime" not in about and "VolumeTiming" in about:
-        what = "volumes are not acquired at equal intervals (VolumeTiming instead of RepetitionTime)"
-        raise DataError(what, where=bold, hint="BolT needs a constant repetition time")
-    return about.get("RepetitionTime", dataset.tr)  # type: ignore[no-any-return]
+    """Return the repetition time that the JSON files of an image or the dataset's file state, in seconds."""
+    stated = sidecar_tr(bold)
+    return dataset.tr if stated is None else stated
 
 
 def _anatomical_images(layout: BIDSLayout, filters: Mapping[str, Any], average: bool) -> dict[str, list[_T1w]]:

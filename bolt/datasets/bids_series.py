@@ -11,24 +11,35 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from bolt.atlases.description import known_sha256
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets import participants
 from bolt.io.bids import files_of_subjects
-from bolt.io.cifti import PTSERIES
+from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import ConfigError, DataError, shorten_list
 from bolt.io.files import read_columns, read_json
-from bolt.io.series_files import SUFFIXES, check_rois, order_by_name, read_named_series, series_suffix
-from bolt.io.volumes import require_tr
+from bolt.io.series_files import (
+    SUFFIXES,
+    check_atlas,
+    check_rois,
+    order_by_name,
+    plain_name,
+    read_named_series,
+    series_suffix,
+    sidecar_of,
+)
+from bolt.io.volumes import differ, require_tr
 
 ATLAS = ("seg", "atlas")
 """Entities that name the atlas: XCP-D has used both."""
-DERIVED = {"space", "cohort", "res", "den", "stat", "desc", "measure", "feature", *ATLAS}
+DERIVED = {"space", "cohort", "res", "den", "scale", "stat", "desc", "measure", "feature", *ATLAS}
 """Entities of a series; the others are those of its scan."""
 PREFERRED = (".tsv", ".csv", ".npy")
 """Formats in order of preference, where a series is there in several; others follow."""
@@ -59,6 +70,12 @@ class SeriesFile:
         return next((self.entities[key] for key in ATLAS if key in self.entities), None)
 
     @property
+    def atlas_names(self) -> set[str]:
+        """Return what the atlas may be called: as `atlas`, or by several entities, as in `bolt.io.bids.atlas_name`."""
+        labels = [self.entities[key] for key in ("atlas", "seg", "scale", "desc") if key in self.entities]
+        return {plain_name(name) for name in (self.atlas, *accumulate(labels)) if name} if self.atlas else set()
+
+    @property
     def preference(self) -> tuple[int, str]:
         """Return what sorts the files of one series: preferred formats first."""
         suffix = series_suffix(self.path)
@@ -74,7 +91,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
         raise ConfigError(what, where="configuration", hint=hint)
     files = find_series(dataset, atlas)
     rois = load_labels(place, atlas_dir=config.paths.atlas_dir)
-    rows = pd.DataFrame([_row(file, dataset, atlas, rois) for file in files])
+    checksums = known_sha256(place)
+    rows = pd.DataFrame([_row(file, dataset, atlas, rois, checksums) for file in files])
     # XCP-D joins runs and phase-encoding directions that it also lists each; what is shorter is a run without a number
     n_volumes, parts = rows.set_index("scan_id")["n_volumes"].astype(float), defaultdict(set)
     for name in n_volumes.index:
@@ -137,8 +155,7 @@ def find_series(dataset: Dataset, atlas: str) -> list[SeriesFile]:
             raise DataError(what, where=dataset.path, hint="Correct 'entities' in the dataset's file")
     names = sorted({file.atlas for file in files if file.atlas is not None})
     if len(names) > 1:
-        plain = {name: re.sub(r"[^a-z0-9]", "", name.casefold()) for name in (atlas, *names)}
-        same = [name for name in names if plain[name] == plain[atlas]]
+        same = [name for name in names if plain_name(name) == plain_name(atlas)]
         if len(same) != 1:
             key = next(key for key in ATLAS if key in files[0].entities)
             raise DataError(
@@ -169,14 +186,13 @@ def _one_of(candidates: Sequence[SeriesFile], dataset: Dataset) -> SeriesFile:
     return best
 
 
-def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> dict[str, Any]:
+def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame, checksums: set[str]) -> dict[str, Any]:
     entities = file.entities
-    run = entities.get("run")
     row: dict[str, Any] = {
         "scan_id": file.scan_id,
         "subject": f"sub-{entities['sub']}",
         "session": entities.get("ses"),
-        "run": str(int(run)) if run is not None and run.isdigit() else run,
+        "run": participants.unpadded(entities.get("run")),
         "task": entities.get("task"),
         "kind": "series",
         "bold": str(file.path),
@@ -186,35 +202,75 @@ def _row(file: SeriesFile, dataset: Dataset, atlas: str, rois: pd.DataFrame) -> 
     }
     try:
         row["mean_fd"] = _mean_displacement(file)
-        row["tr"] = _repetition_time(file, dataset)
+        row["tr"] = series_tr(file.path, None, dataset)
         series, columns = read_named_series(file.path, rois["value"].tolist())
         if columns is not None:
             order_by_name(series, columns, rois["name"].tolist(), file.path, strict=True)
         check_rois(series, atlas, len(rois), file.path)
+        if columns is None:  # only names tell whose ROIs these are; the dataset's file may state the atlas's
+            names = [atlas, *(dataset.entities[key] for key in ATLAS if key in dataset.entities)]
+            stated = check_atlas(file.path, names, checksums)
+            if not stated and file.atlas_names and file.atlas_names.isdisjoint(map(plain_name, names)):
+                key = next(key for key in ATLAS if key in entities)
+                what = f"series of atlas '{file.atlas}', but 'atlases' names {atlas}"
+                hint = "Set 'atlases' to theirs; if it is the same under another name, state it in the dataset's file: "
+                raise DataError(what, where=file.path, hint=f"{hint}'entities: {{{key}: {file.atlas}}}'")
         row["n_volumes"] = len(series)
     except DataError as error:
         row["exclude_reason"] = str(error)
     return row
 
 
-def _repetition_time(file: SeriesFile, dataset: Dataset) -> float | None:
-    """Return the seconds between volumes: of the JSON file of the series or of the denoised image, or the header.
+def series_tr(path: Path, listed: float | None, dataset: Dataset | None = None) -> float | None:
+    """Return the seconds between volumes of ready series, or None if they are not known.
 
-    Else of the dataset's file.
+    Parameters
+    ----------
+    path : Path
+        The JSON file beside it, or beside the denoised image of its scan, comes first; then what is listed, and
+        the header of a CIFTI file.
+    listed : float, optional
+        What a table of scans states.
+    dataset : Dataset, optional
+        Its `tr` is that of files which state none, its `tr_conflict` says what to do where two differ.
+
+    Raises
+    ------
+    DataError
+        Two differ by more than 1 %, and `tr_conflict` is ``exclude``, as without a dataset; or one is impossible.
     """
-    own = file.path.with_name(file.path.name.removesuffix(series_suffix(file.path)) + ".json")
-    stated = dataset.tr
-    others = sorted(file.path.parent.glob(f"{file.scan_id}_*desc-denoised*_bold.json"))
-    for path in (own, *(other for other in others if SeriesFile(other).scan_id == file.scan_id)):
-        about = read_json(path) if path.is_file() else None
-        if isinstance(about, Mapping) and "RepetitionTime" in about:
-            stated = require_tr(about["RepetitionTime"], path)
-            break
-        frequency = about.get("SamplingFrequency") if isinstance(about, Mapping) else None
+    stated, header = _sidecar_tr(path), None
+    rule, hint = (dataset.tr_conflict, participants.CONFLICT) if dataset else ("exclude", "Correct the wrong one")
+    if rule == "exclude" and stated is not None and listed is not None and differ(listed, stated):
+        what = f"a repetition time of {listed:g} s is listed, but the JSON file states {stated:g} s"
+        raise DataError(what, where=path, hint=hint)
+    stated = next((tr for tr in (stated, listed, dataset.tr if dataset else None) if tr is not None), None)
+    if path.name.endswith(PTSERIES):
+        header = require_tr(read_ptseries_tr(path), path)
+    if stated is None or header is None or not differ(header, stated):
+        return header if stated is None else stated
+    if rule == "exclude":
+        what = f"the header has a repetition time of {header:g} s, but {stated:g} s is stated"
+        raise DataError(what, where=path, hint=hint)
+    return header if rule == "header" else stated
+
+
+def _sidecar_tr(path: Path) -> float | None:
+    """Return what the JSON file of series states, or else that of the denoised image of their scan."""
+    scan, found = SeriesFile(path).scan_id, [sidecar_of(path)]
+    if scan.startswith("sub-"):
+        others = sorted(path.parent.glob(f"{scan}_*desc-denoised*_bold.json"))
+        found += [other for other in others if SeriesFile(other).scan_id == scan]
+    for file in filter(Path.is_file, found):
+        about = read_json(file)
+        if not isinstance(about, Mapping):
+            continue
+        if about.get("RepetitionTime") is not None:
+            return require_tr(about["RepetitionTime"], file)
+        frequency = about.get("SamplingFrequency")
         if isinstance(frequency, int | float) and frequency > 0:
-            stated = require_tr(1 / frequency, path)
-            break
-    return participants.series_tr(file.path, stated, dataset)
+            return require_tr(1 / frequency, file)
+    return None
 
 
 def _mean_displacement(file: SeriesFile) -> float | None:

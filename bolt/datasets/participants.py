@@ -19,11 +19,10 @@ from typing import Any
 import pandas as pd
 
 from bolt.config import Dataset
-from bolt.io.cifti import PTSERIES, read_ptseries_tr
 from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import MISSING, read_text
 from bolt.io.people import is_missing, known_values, plain_number, same_people
-from bolt.io.volumes import TR_TOLERANCE, check_bold, require_tr
+from bolt.io.volumes import check_bold
 
 log = logging.getLogger("bolt")
 SELECTION = "selection"
@@ -202,10 +201,17 @@ def without_image(
 
 
 def exclude_unselected(scans: pd.DataFrame, dataset: Dataset) -> None:
-    """Exclude scans of other tasks, sessions and runs than the dataset selects."""
-    for key, selected in (("task", dataset.tasks), ("session", dataset.sessions), ("run", dataset.runs)):
-        for row in scans.index[~scans[key].isin(selected)] if selected else []:
+    """Exclude scans of other tasks, sessions and runs than the dataset selects; runs are numbers, ``01`` is ``1``."""
+    runs = scans["run"].map(unpadded), [unpadded(run) for run in dataset.runs or ()]
+    of_scans = {"task": (scans["task"], dataset.tasks), "session": (scans["session"], dataset.sessions), "run": runs}
+    for key, (values, selected) in of_scans.items():
+        for row in scans.index[~values.isin(selected)] if selected else []:
             exclude(scans, row, f"{key} '{scans.at[row, key]}' is not selected", SELECTION)
+
+
+def unpadded(run: Any) -> Any:
+    """Return the number of a run without leading zeros; anything else as it is."""
+    return str(int(run)) if isinstance(run, str) and run.isdecimal() else run
 
 
 def select_subjects(subjects: pd.DataFrame, dataset: Dataset, where: Path) -> pd.DataFrame:
@@ -270,25 +276,6 @@ def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> di
         raise DataError(info.conflict, where=path, hint=CONFLICT)
     tr = info.header_tr if info.conflict and dataset.tr_conflict == "header" else info.tr
     return {"tr": tr, "n_volumes": info.n_volumes}
-
-
-def series_tr(path: Path, stated: float | None, dataset: Dataset) -> float | None:
-    """Return the seconds between volumes of ready series: as stated, or as in the header of a CIFTI file.
-
-    Raises
-    ------
-    DataError
-        Both are known and differ, and `tr_conflict` is ``exclude``; or the header's is impossible.
-    """
-    if not path.name.endswith(PTSERIES):
-        return stated
-    header = require_tr(read_ptseries_tr(path), path)
-    if stated is None or abs(stated - header) <= TR_TOLERANCE * stated:
-        return header if stated is None else stated
-    if dataset.tr_conflict == "exclude":
-        what = f"the header has a repetition time of {header:g} s, but {stated:g} s is stated"
-        raise DataError(what, where=path, hint=CONFLICT)
-    return header if dataset.tr_conflict == "header" else stated
 
 
 def check_labels(scans: pd.DataFrame, dataset: Dataset) -> None:

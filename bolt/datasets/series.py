@@ -11,12 +11,14 @@ from typing import Any
 
 import pandas as pd
 
+from bolt.atlases.description import known_sha256
 from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
-from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table, series_tr
+from bolt.datasets.bids_series import series_tr
+from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table
 from bolt.io.errors import DataError
 from bolt.io.people import known_values
-from bolt.io.series_files import check_rois, in_atlas_order, read_named_series
+from bolt.io.series_files import check_atlas, check_rois, in_atlas_order, read_named_series
 from bolt.io.volumes import require_tr
 
 
@@ -26,7 +28,10 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     table = read_series_table(dataset.path, needed)
     places, atlas_dir = config.atlas_places, config.paths.atlas_dir
     rois = {name: load_labels(place, atlas_dir=atlas_dir) for name, place in places.items()}
-    rows = pd.DataFrame([_row(line, n, dataset, rois) for n, line in enumerate(table.to_dict("records"), start=2)])
+    known = [known_sha256(place) for place in places.values()]
+    checksums = set[str]().union(*known) if all(known) else set[str]()
+    lines = enumerate(table.to_dict("records"), start=2)
+    rows = pd.DataFrame([_row(line, n, dataset, rois, checksums) for n, line in lines])
     rows["mean_fd"] = as_numbers(rows["mean_fd"], f"{dataset.path}: mean_fd", 0)
     exclude_unselected(rows, dataset)
     for column in [column for column in (dataset.group, dataset.sex) if column in table]:
@@ -34,17 +39,19 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
             if len(values) > 1:
                 what = f"subject {subject} has several values of '{column}' ({', '.join(sorted(values))})"
                 raise DataError(what, where=dataset.path, hint="Correct the rows: a subject has only one")
-    lines = table.set_index(rows.index.astype(str), drop=False)
+    by_row = table.set_index(rows.index.astype(str), drop=False)
     # joined by row, not by subject: scans of a subject may differ in label, age and site
-    scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)
+    scans = join_subjects(rows.assign(subject=by_row.index), by_row, dataset, dataset.path)
     scans["subject"] = table.subject.to_numpy()
     groups = table.subject if dataset.group is None else known_values(table[dataset.group])
     scans["group"] = groups.groupby(table.subject).transform("first").fillna(table.subject)  # known in one row: in all
     return scans
 
 
-def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return the row of the scan table for line `n` of the user's; `rois` are those of each atlas."""
+def _row(
+    line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, pd.DataFrame], checksums: set[str]
+) -> dict[str, Any]:
+    """Return the row of the scan table for line `n` of the user's; `rois` and `checksums` are those of the atlases."""
     named = isinstance(line["file"], str)
     file = Path(dataset.path).parent / str(line["file"])
     scan_id, default = line.get("scan_id"), file.name.split(".")[0] if named else f"{line['subject']}_row-{n}"
@@ -53,7 +60,7 @@ def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, pd.Data
         "subject": line["subject"],
         "kind": "series",
         "bold": str(file),
-        "tr": dataset.tr,
+        "tr": None,
         "mean_fd": line.get("mean_fd"),
         "exclude_reason": None,
     }
@@ -72,6 +79,8 @@ def _row(line: dict[str, Any], n: int, dataset: Dataset, rois: dict[str, pd.Data
         if series.shape[1] not in map(len, rois.values()):
             for atlas, table in rois.items():
                 check_rois(series, atlas, len(table), file)
+        if not any(set(table["name"]) == set(columns or ()) for table in rois.values()):  # or it is of this atlas
+            check_atlas(file, rois, checksums)
         row["n_volumes"] = len(series)
     except DataError as error:
         row["exclude_reason"] = str(error)

@@ -20,8 +20,8 @@ TOP = "dataset_description.json"
 
 
 def stem_of(path: str | Path) -> str:
-    """Return a file's name without ``.nii``, ``.nii.gz``, ``.tsv`` or ``.json``."""
-    return re.sub(r"(\.nii(\.gz)?|\.tsv|\.json)$", "", Path(path).name)
+    """Return a file's name without ``.nii``, ``.nii.gz``, ``.tsv`` or ``.json``, and ``.dtseries`` before these."""
+    return re.sub(r"(\.dtseries)?(\.nii(\.gz)?|\.tsv|\.json)$", "", Path(path).name)
 
 
 def entities_of(path: str | Path) -> dict[str, str]:
@@ -119,7 +119,7 @@ def metadata_of(image: str | Path) -> dict[str, Any]:
     for folder in folders:
         applicable = []
         for name in _json_files(folder, folder.stat().st_mtime_ns if folder.is_dir() else 0):
-            *file_entities, file_suffix = name.removesuffix(".json").split("_")
+            *file_entities, file_suffix = stem_of(name).split("_")
             if file_suffix == suffix and set(file_entities) <= set(entities):
                 applicable.append((len(file_entities), folder / name))
         for _, file in sorted(applicable):
@@ -134,7 +134,23 @@ def metadata_of(image: str | Path) -> dict[str, Any]:
     return metadata
 
 
+def sidecar_tr(image: str | Path) -> Any:
+    """Return the RepetitionTime that the JSON files of an image state, unchecked; None if they state none.
+
+    Raises
+    ------
+    DataError
+        One of the files cannot be read; or the volumes are not equally far apart in time.
+    """
+    about = metadata_of(image)
+    if "RepetitionTime" not in about and "VolumeTiming" in about:
+        what = "volumes are not acquired at equal intervals (VolumeTiming instead of RepetitionTime)"
+        raise DataError(what, where=image, hint="BolT needs a constant repetition time")
+    return about.get("RepetitionTime")
+
+
 @lru_cache(maxsize=16)
 def _json_files(folder: Path, modified: int) -> list[str]:
     """Return the JSON files in a folder, listed again once it is modified; all scans share the top folder."""
-    return [name for name in os.listdir(folder) if name.endswith(".json")] if modified else []
+    listed = modified and os.access(folder, os.R_OK)  # above a user's folders may be some that cannot be listed
+    return [name for name in os.listdir(folder) if name.endswith(".json")] if listed else []

@@ -6,9 +6,10 @@ import csv
 import re
 import tokenize
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -147,6 +148,21 @@ def series_suffix(path: Path) -> str:
     return "".join(path.suffixes[-2:]) if path.name.endswith((PTSERIES, DTSERIES)) else path.suffix
 
 
+def sidecar_of(path: Path) -> Path:
+    """Return the JSON file beside series, named as they are; that of a CIFTI file may keep its ``.ptseries``."""
+    plain = path.with_name(path.name.removesuffix(series_suffix(path)) + ".json")
+    return plain if plain.is_file() else path.with_suffix(".json")
+
+
+def read_description(path: str | Path) -> dict[str, Any]:
+    """Return what the JSON file beside series states, nothing if there is none; refuse a file without keys."""
+    sidecar = sidecar_of(Path(path))
+    about = read_json(sidecar) if sidecar.is_file() else {}
+    if not isinstance(about, dict):
+        raise DataError("not a description of series", where=sidecar, hint="Remove the file")
+    return about
+
+
 def is_constant(series: np.ndarray) -> np.ndarray:
     """Find series that are constant up to float32 rounding, (R,) bool."""
     return np.std(series, axis=0, dtype=np.float64) <= 1e-6 * np.abs(series).max(axis=0)
@@ -172,12 +188,10 @@ def kept_volumes(path: str | Path, length: int) -> np.ndarray:
     DataError
         The JSON file lists more or fewer volumes than there are rows.
     """
-    sidecar = Path(path).with_suffix(".json")
-    about = read_json(sidecar) if sidecar.is_file() else {}
-    kept = np.asarray(about.get("KeptVolumes", range(length)), int)
+    kept = np.asarray(read_description(path).get("KeptVolumes", range(length)), int)
     if kept.shape != (length,):
         what = f"KeptVolumes lists {kept.size} volumes, but the series has {length}"
-        raise DataError(what, where=sidecar, hint="Remove the key, or compute the series again")
+        raise DataError(what, where=sidecar_of(Path(path)), hint="Remove the key, or compute the series again")
     return kept
 
 
@@ -206,6 +220,41 @@ def check_rois(series: np.ndarray, atlas: str, n_rois: int, path: str | Path) ->
         raise DataError(what, where=path, hint="Transpose the array to (time, ROIs)")
     hint = "Give series of this atlas (time along rows), or name the one they were made with: 'atlases', or --atlas"
     raise DataError(f"{series.shape[1]} ROIs, but atlas '{atlas}' has {n_rois}", where=path, hint=hint)
+
+
+def plain_name(name: str) -> str:
+    """Return what spellings of an atlas's name have in common: letters and digits, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def check_atlas(path: Path, names: Collection[str], checksums: Collection[str] = ()) -> bool:
+    """Return whether the JSON file beside series states their atlas; refuse another atlas, or another image of it.
+
+    Parameters
+    ----------
+    path : Path
+    names : collection of str
+        Names that the atlas may have; spelling is compared by `plain_name`.
+    checksums : collection of str
+        Of all its images, if known. Series of one of these are of the atlas, whatever its name was.
+
+    Raises
+    ------
+    DataError
+    """
+    about = read_description(path)
+    atlas, carried = about.get("Atlas"), about.get("AtlasCarriedOver")
+    image = carried.get("Image") if isinstance(carried, dict) else about.get("AtlasSHA256")
+    if image and image in list(checksums):
+        return True
+    if isinstance(atlas, str) and plain_name(atlas) not in map(plain_name, names):
+        what = f"series of atlas '{atlas}', but 'atlases' names {', '.join(names)}"
+        hint = "Set 'atlases' to theirs; if it is the same under another name, correct 'Atlas' in the JSON file"
+        raise DataError(what, where=sidecar_of(path), hint=hint)
+    if image and checksums:
+        what = f"series of another image of the atlas (with checksum {image})"
+        raise DataError(what, where=sidecar_of(path), hint="Set 'atlases' to theirs, or make series with this one")
+    return isinstance(atlas, str)
 
 
 def order_by_name(

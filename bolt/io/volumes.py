@@ -58,9 +58,17 @@ class BoldInfo:
     @property
     def conflict(self) -> str:
         """Return a description of repetition times that differ by more than 1 %, else an empty string."""
-        if not abs(self.header_tr - self.tr) > TR_TOLERANCE * self.tr:
-            return ""
-        return f"TR is {self.header_tr:g} s in the header and {self.tr:g} s in the sidecar"
+        return describe_conflict(self.header_tr, self.tr)
+
+
+def differ(tr: float, expected: float) -> bool:
+    """Return whether two repetition times differ by more than 1 %; false where one is NaN."""
+    return abs(tr - expected) > TR_TOLERANCE * expected
+
+
+def describe_conflict(header_tr: float, tr: float) -> str:
+    """Return a description of repetition times in header and sidecar that differ, else an empty string."""
+    return f"TR is {header_tr:g} s in the header and {tr:g} s in the sidecar" if differ(header_tr, tr) else ""
 
 
 def check_image(path: str | Path) -> nib.Nifti1Image:

@@ -7,6 +7,7 @@ between files, for example where the medial wall is left out.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,12 @@ import numpy as np
 import pandas as pd
 
 from bolt.config import Denoise
-from bolt.io.bids import space_of
+from bolt.io.bids import sidecar_tr, space_of
 from bolt.io.cifti import DLABEL, DTSERIES, array_of, axes, load_cifti, read_dlabel, repetition_time
-from bolt.io.errors import ConfigError, DataError
+from bolt.io.errors import BoltWarning, ConfigError, DataError
 from bolt.io.files import sha256
 from bolt.io.names import RULE, is_name
-from bolt.io.volumes import require_tr
+from bolt.io.volumes import describe_conflict, require_tr
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import Parcellated, Scan, denoised
 
@@ -51,7 +52,7 @@ def parcellate_greyordinates(
     confounds, denoise
         As in `bolt.series.parcellate.parcellate`.
     tr : float, optional
-        Seconds; default: from the header.
+        Seconds; default: from the image's JSON files, else from the header.
     threshold : float
         Smallest share of an ROI's greyordinates that the scan must have, finite and varying.
 
@@ -70,7 +71,10 @@ def parcellate_greyordinates(
 
     cifti = load_cifti(image)
     (time, series_axis), (_, brain) = axes(cifti, SeriesAxis, BrainModelAxis)
-    seconds = require_tr(repetition_time(series_axis, image) if tr is None else tr, image)
+    stated = sidecar_tr(image) if tr is None else tr
+    seconds = require_tr(repetition_time(series_axis, image) if stated is None else stated, image)
+    if series_axis.unit == "SECOND" and (conflict := describe_conflict(float(series_axis.step), seconds)):
+        warnings.warn(f"{image}: {conflict}; the sidecar's is used.", BoltWarning, stacklevel=2)
     chosen = choose_confounds(confounds, denoise, len(series_axis), image)
     scan = Scan(image, seconds, space_of(image) or SURFACES, chosen, denoise, threshold, None)
     dense = np.moveaxis(array_of(cifti), time, 0)

@@ -8,7 +8,7 @@ its name and its facts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from bolt.datasets.participants import INDEX
 from bolt.io.errors import DataError, shorten_list
 from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
 from bolt.io.integrity import require_outputs
-from bolt.io.series_files import check_rois, is_constant, read_series
+from bolt.io.series_files import check_rois, is_constant, read_description, read_series
 from bolt.io.volumes import TR_TOLERANCE
 from bolt.series.cache import seal, with_offsets, write_array, zscore
 
@@ -56,6 +56,7 @@ def build_cache(
     verdict_of: Callable[[str], Path] | None = None,
     mean_fd: Mapping[str, float] | None = None,
     join: str = "none",
+    others: Collection[str] = (),
 ) -> pd.DataFrame:
     """Gather the series of all usable scans in one z-scored array.
 
@@ -84,6 +85,8 @@ def build_cache(
         scan_id to the mean displacement (mm) from its confounds; used in the index if the scan table has none.
     join : {"none", "session", "subject"}
         Which scans of a subject become one (`plan_joins`).
+    others : collection of str
+        Names of the other configured atlases: ready series that state one of these are not of this one.
 
     Returns
     -------
@@ -118,6 +121,9 @@ def build_cache(
         try:
             series = read_series(path, values, names)
             check_rois(series, atlas, len(rois), path)
+            if scan.kind == "series" and others and (stated := read_description(path).get("Atlas")) in others:
+                hint = f"None is needed if series of '{atlas}' are not wanted; else name a file of these"
+                raise DataError(f"series of atlas '{stated}', not of '{atlas}'", where=path, hint=hint)
         except DataError as error:
             excluded.append((scan_id, "cache", str(error)))
             continue

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bolt.atlases.image import Atlas, check_space, resample_to
 from bolt.config import Denoise
-from bolt.io.bids import space_of
+from bolt.io.bids import sidecar_tr, space_of
 from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import atomic, read_json, write_json, write_status, write_table
 from bolt.io.streams import ahead, iter_volumes
@@ -81,7 +81,7 @@ def parcellate(
         (T, any) table from which `denoise` chooses; a path if it names one of nilearn's strategies.
     denoise : Denoise
     tr : float, optional
-        Seconds; default: from the header.
+        Seconds; default: from the image's JSON files, else from the header.
     threshold : float
         Smallest coverage at which an ROI has a series.
     signal : float
@@ -102,7 +102,7 @@ def parcellate(
         The image cannot be read, is in a different space than an atlas, its mask or confounds do not fit, or no ROI of
         an atlas is covered.
     """
-    info = check_bold(image, tr)
+    info = check_bold(image, sidecar_tr(image) if tr is None else tr)
     require_one_place(check_image(image), image)
     space = known_space(image, space)
     if not space:  # it may still be in the space of the labels: where they have none, or the header says MNI

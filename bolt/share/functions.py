@@ -46,11 +46,12 @@ def parcellate(
     denoise : str, optional
         A strategy in `config/denoise`, or the path of such a file.
     tr : float, optional
-        Seconds; default: from the header.
+        Seconds; default: from the image's JSON files, else from the header.
     coverage : float
         Smallest share of an ROI's voxels with signal, inside the field of view and the mask, at which it has a series.
     space : str, optional
-        Reference space of an image that does not declare one, such as ``MNI152NLin6Asym``.
+        Reference space of an image that does not declare one, such as ``MNI152NLin6Asym``. The atlas's image is the one
+        for this space.
 
     Returns
     -------
@@ -66,19 +67,24 @@ def parcellate(
         The image cannot be read or is in another space; mask or confounds do not fit; no ROI is covered.
     """
     from bolt.atlases.image import load_atlas
+    from bolt.io.bids import sidecar_tr
     from bolt.series.denoise import strategy
+    from bolt.series.parcellate import known_space
     from bolt.series.parcellate import parcellate as parcellate_atlases
 
-    loaded = load_atlas(str(atlas))
     with ExitStack() as stack:
         if not isinstance(image, str | Path):  # one in memory is written to a temporary file
             import nibabel as nib
 
             if not isinstance(image, nib.spatialimages.SpatialImage):
                 raise DataError(f"a {type(image).__name__}, not an image", hint="Give a path, or an image of nibabel")
+            if origin := image.get_filename():  # of an image that was read from a file
+                space, tr = known_space(origin, space), sidecar_tr(origin) if tr is None else tr
             path = Path(stack.enter_context(TemporaryDirectory(prefix="bolt-"))) / "image.nii"
             nib.save(image, path)
             image = path
+        space = known_space(image, space)
+        loaded = load_atlas(str(atlas), space=space)
         result = parcellate_atlases(
             image,
             [loaded],

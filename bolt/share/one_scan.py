@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from bolt.atlases.image import load_atlas
 from bolt.atlases.labels import LABEL_COLUMNS, load_labels
 from bolt.config import Paths, load_config, nearest
+from bolt.datasets.bids_series import series_tr
 from bolt.explain.tasks import COURSE, Course, block_table, curve_table, event_masks, on_grid, read_events
 from bolt.explain.weights import paint, write_map
 from bolt.io.bids import atlas_name, is_image
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import columns, read_table, write_json, write_table
-from bolt.io.series_files import is_constant, kept_volumes
+from bolt.io.series_files import is_constant, kept_volumes, sidecar_of
 from bolt.io.volumes import require_tr
 from bolt.jobs.provenance import provenance
 from bolt.report.figures.series import TimeCourse, draw_course, time_course
@@ -292,9 +293,9 @@ def read_scan(options: argparse.Namespace, pack: Pack, atlas: ModelAtlas) -> Giv
     if "Atlas" in about and atlas.name not in ("", about["Atlas"]):
         problem = f"these series are of atlas '{about['Atlas']}', but the model was trained on '{atlas.name}'"
         hint = f"Make series with '{atlas.name}' (bolt parcellate IMAGE --atlas {atlas.name} --out series.npy)"
-        raise DataError(problem, where=path.with_suffix(".json"), hint=hint)
+        raise DataError(problem, where=sidecar_of(path), hint=hint)
     series = series_for_model(path, pack, atlas.name, atlas.labels)
-    tr = options.tr if options.tr is not None else about.get("RepetitionTime")
+    tr = series_tr(path, None) if options.tr is None else options.tr
     if options.tr is not None and not options.tr > 0:
         raise ConfigError(f"--tr {tr:g}: a repetition time is positive", hint="Give seconds, such as --tr 2")
     tr = None if tr is None else require_tr(tr, path)

@@ -18,12 +18,21 @@ from numpy.typing import NDArray
 
 from bolt.config import nearest
 from bolt.datasets import COLUMNS as OF_SCANS
+from bolt.datasets.bids_series import series_tr
 from bolt.datasets.participants import OLDEST
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import columns, read_json, read_text
+from bolt.io.files import columns, read_text
 from bolt.io.people import known_values
-from bolt.io.series_files import SUFFIXES, in_atlas_order, kept_volumes, read_named_series, series_suffix
+from bolt.io.series_files import (
+    SUFFIXES,
+    in_atlas_order,
+    kept_volumes,
+    read_description,
+    read_named_series,
+    series_suffix,
+    sidecar_of,
+)
 from bolt.io.volumes import require_tr
 from bolt.models.parts.calibration import with_temperature
 from bolt.series.cache import SeriesCache, connectivity, volumes_of, zscore
@@ -122,10 +131,13 @@ def read_new_scans(
                     if np.isnan(number):
                         raise DataError(f"{column} '{row[column]}' is not a number", hint="Give a number, or n/a")
                     row[column] = require_tr(float(number), "tr") if column == "tr" else float(number)
-            values, stated = _read_series(Path(row["file"]), pack, labels)
+            path = Path(row["file"])
+            read_sidecar(path, pack)
+            row["tr"] = series_tr(path, row["tr"] if pd.notna(row.get("tr")) else None)
+            values = zscore(series_for_model(path, pack, pack.atlas["name"], labels))
             volumes.append(kept_volumes(row["file"], len(values)))
             series.append(values)
-            rows.append(row if stated is None else row | {"tr": stated})
+            rows.append(row)
         except DataError as error:
             excluded.append((str(row["scan_id"]), str(error)))
     if not series:
@@ -184,21 +196,10 @@ def subject_of(name: str) -> str:
     return name.split("_")[0] if name.startswith("sub-") else name
 
 
-def _read_series(path: Path, pack: Pack, labels: pd.DataFrame | None) -> tuple[NDArray[np.float32], float | None]:
-    """Return the z-scored series in the model's columns, and the repetition time that its sidecar states."""
-    about = read_sidecar(path, pack)
-    series = series_for_model(path, pack, pack.atlas["name"], labels)
-    tr = about.get("RepetitionTime")
-    return zscore(series), None if tr is None else require_tr(tr, path)
-
-
 def read_sidecar(path: Path, pack: Pack) -> dict[str, Any]:
     """Return what the JSON file beside series states; refuse series that the model cannot read (DataError)."""
-    sidecar = path.with_suffix(".json")
-    about: dict[str, Any] = read_json(sidecar) if sidecar.is_file() else {}
-    if not isinstance(about, dict):
-        raise DataError("not a description of series", where=sidecar, hint="Remove the file")
-    require_same(about, pack, sidecar)
+    about = read_description(path)
+    require_same(about, pack, sidecar_of(path))
     return about
 
 

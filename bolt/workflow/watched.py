@@ -19,6 +19,7 @@ from bolt.io.bids import files_of_subjects
 from bolt.io.errors import BoltError, DataError
 from bolt.io.files import read_text, sha256
 from bolt.io.places import PACKAGE
+from bolt.io.series_files import sidecar_of
 from bolt.models.suitability import minimum_volumes
 
 INDEXED = {
@@ -182,6 +183,7 @@ def files_of(dataset: Dataset) -> str:
         listed = []
         with suppress(BoltError, KeyError):  # the index explains it
             listed = [dataset.path.parent / name for name in read_text(dataset.path)["file"].dropna()]
+            listed += [sidecar_of(path) for path in listed]
     elif dataset.source == "hcp":
         listed = [file for names in HCP_FILES for file in dataset.path.glob(HCP_SCANS + names)]
     elif dataset.source in INDEXED:

@@ -9,9 +9,10 @@ import pytest
 from bolt.atlases.labels import describe_names, load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets import index
+from bolt.datasets.bids_series import SeriesFile
 from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_table
-from bolt.io.series_files import read_series
+from bolt.io.files import read_table, write_json
+from bolt.io.series_files import plain_name, read_series
 from bolt.workflow.checks import check_names
 from bolt.workflow.run import Run
 from bolt.workflow.watched import files_of
@@ -86,6 +87,35 @@ def test_an_atlas_is_chosen_by_name_or_entity(newest, tmp_path):
         index(config, about(tmp_path))
 
 
+def test_the_only_atlas_in_a_folder_may_be_another_than_the_configured_one(newest, tmp_path):
+    """Names of columns decide; of series without them, the entity, unless the dataset's file names it."""
+    describe_names(newest / RELEASES["0.14"].atlas, tmp_path / "mine")
+    assert index(configured(tmp_path, "mine"), about(tmp_path)).exclude_reason.isna().all()
+    for path in sorted(newest.rglob("*stat-mean_timeseries.tsv")):
+        np.save(path.with_suffix(".npy"), read_series(path))
+        path.unlink()
+    assert index(configured(tmp_path), about(tmp_path)).exclude_reason.isna().all()
+    with pytest.raises(DataError, match="of atlas '4S5Parcels', but 'atlases' names mine. .*{atlas: 4S5Parcels}"):
+        index(configured(tmp_path, "mine"), about(tmp_path))
+    chosen = about(tmp_path, entities={"atlas": "4S5Parcels"})
+    assert index(configured(tmp_path, "mine"), chosen).exclude_reason.isna().all()
+    for path in newest.rglob("*stat-mean_timeseries.npy"):
+        write_json({"Atlas": "mine"}, path.with_suffix(".json"))
+    assert index(configured(tmp_path, "mine"), about(tmp_path)).exclude_reason.isna().all()
+    for path in newest.rglob("sub-01*stat-mean_timeseries.npy"):
+        write_json({"Atlas": "Tian"}, path.with_suffix(".json"))
+    reasons = index(configured(tmp_path, "mine"), chosen).set_index("scan_id").exclude_reason.dropna()
+    assert list(reasons.index) == ["sub-01_task-rest"] and "series of atlas 'Tian'" in reasons.iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("entities", "name"),
+    [("atlas-Schaefer2018_scale-400", "Schaefer2018400"), ("seg-4S5", "4s5"), ("atlas-A_seg-2_desc-x", "A2")],
+)
+def test_an_atlas_is_named_by_one_or_several_entities(tmp_path, entities, name):
+    assert plain_name(name) in SeriesFile(tmp_path / f"sub-1_{entities}_timeseries.npy").atlas_names
+
+
 def test_one_series_in_several_formats_and_several_series_of_a_scan(newest, tmp_path):
     for path in sorted(newest.rglob("*stat-mean_timeseries.tsv")):
         np.save(path.with_name(path.name.replace("_stat", "_den-91k_stat")).with_suffix(".npy"), read_series(path))
@@ -125,6 +155,26 @@ def test_joined_runs_are_not_used_beside_the_single_ones(newest, tmp_path):
     assert scans.exclude_reason.notna().sum() == 1
     chosen = index(configured(tmp_path), about(tmp_path, runs=["2"])).set_index("scan_id").exclude_reason
     assert pd.isna(chosen["sub-01_task-rest_run-02"]) and chosen["sub-01_task-rest_run-01"] == "run '1' is not selected"
+
+
+def test_runs_are_selected_by_their_number(newest, tmp_path):
+    for path in sorted(newest.rglob("sub-01_*")):
+        path.rename(path.with_name(path.name.replace("_task-rest", "_task-rest_run-01")))
+    for runs in (["1"], ["01"]):
+        chosen = index(configured(tmp_path), about(tmp_path, runs=runs)).set_index("scan_id").exclude_reason
+        assert chosen.isna().tolist() == [True, False, False, False]
+
+
+def test_the_scale_of_an_atlas_is_no_part_of_the_scan(newest, tmp_path):
+    for path in sorted(newest.rglob("*stat-mean_timeseries.tsv")):
+        for scale in "12":
+            name = path.name.replace("_stat-mean", f"_scale-{scale}_stat-mean")
+            path.with_name(name).write_bytes(path.read_bytes())
+        path.unlink()
+    with pytest.raises(DataError, match=r"'sub-01_task-rest': scale- is 1, 2. .*'entities: {scale: \"2\"}'"):
+        index(configured(tmp_path), about(tmp_path))
+    scans = index(configured(tmp_path), about(tmp_path, entities={"scale": "2"}))
+    assert scans.scan_id.tolist() == SOURCES and set(scans.tr) == {2.2} and scans.mean_fd.notna().all()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 """Ready ROI series as a source of scans."""
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
 
+from bolt.atlases.labels import load_labels
 from bolt.config import Config, Dataset
 from bolt.datasets import index
 from bolt.io.errors import DataError
+from bolt.io.files import sha256, write_json
+from bolt.workflow.watched import files_of
 
 CONFIG = Config(dataset="mine", atlases=["cc200"])
 
@@ -83,6 +87,54 @@ def test_a_repetition_time_that_is_none_excludes_its_scan(table, tr):
     assert "RepetitionTime" in scans.exclude_reason.iloc[0]
 
 
+def describe(table, **keys):
+    for i in range(6):
+        write_json(keys, table.parent / f"scan{i}.json")
+
+
+def test_the_repetition_time_of_a_json_file_comes_first_and_may_not_contradict_the_table(table):
+    before = files_of(dataset(table))
+    describe(table, RepetitionTime=0.72)
+    assert files_of(dataset(table)) != before
+    with pytest.raises(DataError, match=r"2 s is listed, but the JSON file states 0\.72 s. Correct the wrong one"):
+        index(CONFIG, dataset(table))
+    assert set(index(CONFIG, dataset(table, tr_conflict="sidecar")).tr) == {0.72}
+    change(table, tr=None)
+    assert set(index(CONFIG, dataset(table, tr=2.0)).tr) == {0.72}
+    describe(table, SamplingFrequency=0.5)
+    assert set(index(CONFIG, dataset(table)).tr) == {2.0}
+
+
+def test_series_that_state_another_atlas_are_excluded(table):
+    """Unless their columns are named as the atlas's ROIs: users name atlases as they like."""
+    change(table, tr=None)
+    describe(table, Atlas="CC-200")
+    assert index(CONFIG, dataset(table)).exclude_reason.isna().all()
+    write_json({"Atlas": "s17"}, table.parent / "scan1.json")
+    reasons = index(CONFIG, dataset(table)).set_index("scan_id").exclude_reason.dropna()
+    assert list(reasons.index) == ["scan1"] and "of atlas 's17', but 'atlases' names cc200. Set" in reasons["scan1"]
+    both = Config(dataset="mine", atlases=["cc200", "aal116"])
+    assert index(both, dataset(table)).exclude_reason.notna().sum() == 1
+    series = pd.DataFrame(np.load(table.parent / "scan1.npy"), columns=load_labels("cc200")["name"])
+    series.to_csv(table.parent / "scan1.csv", index=False)
+    change(table, file=["scan0.npy", "scan1.csv", *(f"scan{i}.npy" for i in range(2, 6))])
+    assert index(CONFIG, dataset(table)).exclude_reason.isna().all()
+
+
+def test_series_that_state_another_image_of_the_atlas_are_excluded(table):
+    """A label image alone is named by its file, as another may be; where an image is the same, its name may differ."""
+    image, carried = table.parent / "space-X_labels.nii.gz", {"Image": "theirs"}
+    data = np.arange(1, 217).clip(max=200).reshape(6, 6, 6).astype(np.int16)
+    nib.save(nib.Nifti1Image(data, np.eye(4)), image)
+    change(table, tr=None)
+    stated = [{"AtlasSHA256": sha256(image)}, {"AtlasSHA256": "theirs"}, {}, {"AtlasCarriedOver": carried}, {}, {}]
+    for i, keys in enumerate(stated):
+        write_json({"Atlas": "another" if i == 0 else "spaceXlabels", **keys}, table.parent / f"scan{i}.json")
+    scans = index(Config(dataset="mine", atlases=[str(image)]), dataset(table)).set_index("scan_id")
+    reasons = scans.exclude_reason.dropna()
+    assert list(reasons.index) == ["scan1", "scan3"] and reasons.str.contains("another image of the atlas").all()
+
+
 def test_missing_columns_are_named(table):
     change(table, **{f"score_{i}": "1" for i in range(30)})
     with pytest.raises(DataError, match="columns missing: sex; found subject, file, .* and 29 more"):
@@ -114,6 +166,8 @@ def test_scans_are_selected_by_columns_and_session(table):
         index(CONFIG, dataset(table, exclude={"centre": ["A"]}))
     reasons = index(CONFIG, dataset(table, sessions=["1"])).exclude_reason
     assert reasons.dropna().tolist() == ["session '2' is not selected"] * 2
+    change(table, run=["01", "02"] * 3)
+    assert index(CONFIG, dataset(table, runs=["1"])).exclude_reason.isna().sum() == 3
     change(table, site=[1.0, 1.0, 2.0, 2.0, 3.0, None])  # as pandas writes whole numbers beside a missing one
     scans = index(CONFIG, dataset(table, include={"site": ["1"]}, exclude={"site": ["2.0"]}))
     assert scans.exclude_reason.isna().sum() == 2

@@ -14,8 +14,8 @@ from bolt.cli.main import main
 from bolt.config import Config, Dataset
 from bolt.datasets import index
 from bolt.io.cifti import read_ptseries_tr
-from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table
+from bolt.io.errors import BoltWarning, DataError
+from bolt.io.files import read_json, read_table, write_json
 from bolt.io.series_files import read_series
 from tests import fake_cifti as fake
 from tests.fake_cifti import NAMES, brain, expected_means, greyordinates, ptseries, save, seconds
@@ -113,6 +113,16 @@ def test_greyordinates_are_matched_by_vertex_and_voxel(tmp_path, axis):
     assert coverage.name.tolist() == NAMES and coverage.value.tolist() == [2, 5, 7, 11]
     walls = [4, 0, 2, 0] if len(axis) < len(brain()) else [0] * 4
     np.testing.assert_allclose(coverage.coverage, 1 - np.array(walls) / [19, 20, 39, 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bold.json", "bold.dtseries.json"])  # of newer and older releases of fMRIPrep
+def test_the_repetition_time_of_the_sidecar_comes_first(tmp_path, name):
+    write_json({"RepetitionTime": 0.8}, tmp_path / f"sub-01_task-rest_space-fsLR_den-91k_{name}")
+    with pytest.warns(
+        BoltWarning, match=r"TR is 0\.72 s in the header and 0\.8 s in the sidecar; the sidecar's is used"
+    ):
+        status, out = parcellate(tmp_path, brain(), greyordinates())
+    assert status == 0 and read_json(out.with_suffix(".json"))["RepetitionTime"] == 0.8
 
 
 def test_what_the_scan_lacks_is_not_covered(tmp_path):

@@ -48,6 +48,17 @@ def test_scans_of_a_person_are_joined_in_their_order(rule, first):
     assert used == [row for row in range(len(SCANS)) if SCANS.scan_id[row] != "s2_b"]
 
 
+def test_series_of_another_configured_atlas_stay_out_of_a_cache(tmp_path):
+    """Of as many ROIs; the index has let them pass, because they are of one of the atlases."""
+    scans = SCANS[:2].assign(n_volumes=20, events=None)
+    for name, atlas in zip(scans.scan_id, ("toy", "other"), strict=True):
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).normal(size=(20, 3)))
+        write_json({"Atlas": atlas}, tmp_path / f"{name}.json")
+    place = lambda row: tmp_path / f"{row.scan_id}.npy"  # noqa: E731
+    excluded = build_cache(scans, "toy", ROIS, place, tmp_path / "cache", others=["other"])
+    assert excluded.scan_id.tolist() == [scans.scan_id[1]] and "series of atlas 'other'" in excluded.reason[0]
+
+
 def test_only_usable_scans_are_joined():
     parts, excluded = plan_joins(SCANS, [0, 2, 8], "subject")
     assert parts == {0: [0, 2], 8: [8]} and [name for name, *_ in excluded] == ["s1_ses-2_run-1"]

@@ -14,8 +14,8 @@ from nilearn.maskers import NiftiLabelsMasker
 
 from bolt.atlases.image import Atlas
 from bolt.config import Denoise, load_denoise
-from bolt.io.errors import DataError
-from bolt.io.files import read_json, read_table
+from bolt.io.errors import BoltWarning, DataError
+from bolt.io.files import read_json, read_table, write_json
 from bolt.io.streams import iter_volumes
 from bolt.series.denoise import choose_confounds
 from bolt.series.parcellate import COVERAGE_COLUMNS, parcellate, write_parcellated
@@ -99,6 +99,15 @@ def test_equals_nilearn_whatever_the_image(tmp_path, seed, dtype, scale, suffix,
     masker = NiftiLabelsMasker(atlas.image, mask_img=mask and str(mask), resampling_target="data", standardize=None)
     np.testing.assert_allclose(ours.series, masker.fit_transform(path), rtol=1e-5)
     assert ours.series.dtype == np.float32
+
+
+def test_the_repetition_time_is_that_of_the_sidecar(tmp_path, data):
+    assert parcellated(tmp_path, data).metadata["RepetitionTime"] == 2.0  # of the header
+    write_json({"RepetitionTime": 0.72}, tmp_path / "task-rest_bold.json")  # of another image
+    write_json({"RepetitionTime": 0.8}, tmp_path / "sub-01_bold.json")
+    with pytest.warns(BoltWarning, match="TR is 2 s in the header and 0.8 s in the sidecar; the sidecar's is used"):
+        assert parcellated(tmp_path, data).metadata["RepetitionTime"] == 0.8
+    assert parcellated(tmp_path, data, tr=2.0).metadata["RepetitionTime"] == 2.0
 
 
 def test_several_atlases_that_overlap_in_one_pass(tmp_path, data, monkeypatch):

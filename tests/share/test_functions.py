@@ -19,7 +19,7 @@ from bolt.evaluate.metrics import write_metrics
 from bolt.explain.relevance import relevance
 from bolt.folds.splits import make_folds
 from bolt.io.errors import BoltWarning, ConfigError, DataError, LeakError
-from bolt.io.files import read_json
+from bolt.io.files import read_json, write_json, write_yaml
 from bolt.models.bolt import from_reference
 from tests.evaluate.test_paired import made_up
 from tests.experiments.test_results import write_run
@@ -162,6 +162,25 @@ def test_parcellate_averages_images_on_disk_and_in_memory(tmp_path):
         bolt.parcellate(path, atlas, confounds=confounds, denoise="none")
     with pytest.raises(DataError, match="not an image"):
         bolt.parcellate(values, atlas)
+
+
+def test_parcellate_reads_space_and_repetition_time_of_the_images_name(tmp_path, monkeypatch):
+    """An atlas with an image in each of two spaces, whose labels are swapped; scans in the second."""
+    affine, halves = np.diag([4.0, 4, 4, 1]), np.repeat([1, 2], 3)[:, None, None] * np.ones((6, 6, 6), np.int16)
+    for name, labels in (("a", halves), ("b", halves[::-1])):
+        nib.save(nib.Nifti1Image(labels.astype(np.int16), affine), tmp_path / f"{name}.nii.gz")
+    images = {"MNI152NLin6Asym": {"file": "a.nii.gz"}, "MNI152NLin2009cAsym": {"file": "b.nii.gz"}}
+    write_yaml({"name": tmp_path.name, "images": images}, tmp_path / "atlas.yaml")
+    (tmp_path / "labels.tsv").write_text("value\tname\tnetwork\themisphere\n1\tx\tn/a\tn/a\n2\ty\tn/a\tn/a\n")
+    values = np.random.default_rng(0).normal(100, 1, (6, 6, 6, 20)).astype(np.float32)
+    bold = nib.Nifti1Image(values, affine)
+    path = tmp_path / "sub-1_space-MNI152NLin2009cAsym_bold.nii.gz"
+    nib.save(bold, path)
+    write_json({"RepetitionTime": 2.0}, tmp_path / "sub-1_space-MNI152NLin2009cAsym_bold.json")
+    unnamed = {"space": "MNI152NLin2009cAsym", "tr": 2.0}
+    for image, options in ((path, {}), (nib.load(path), {}), (bold, unnamed)):
+        series = bolt.parcellate(image, tmp_path, **options)
+        np.testing.assert_allclose(series[:, 0], values[3:].mean(axis=(0, 1, 2)), rtol=1e-6)
 
 
 def test_the_plot_shows_the_weights():

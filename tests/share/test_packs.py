@@ -46,6 +46,7 @@ from bolt.training.outputs import Training
 from bolt.training.trainers import train_folds
 from tests.caches import pack as make_cache
 from tests.caches import scan_table, split
+from tests.fake_cifti import ptseries, seconds
 from tests.fake_fmriprep import write_fmriprep
 from tests.report.before import as_before
 from tests.share.test_estimators import LABELS, SERIES, SMALL, small
@@ -354,6 +355,22 @@ def test_another_repetition_time_is_refused_unless_asked_for(packed, files, tmp_
     excluded = read_table(tmp_path / "out_exclusions.tsv")
     assert excluded["reason"].str.contains("repetition time 0.72 s, but the model was trained at 2 s").all()
     assert len(run_predict(packed, files, tmp_path / "out.tsv", any_tr=True)) == 24
+
+
+def test_the_repetition_time_of_a_new_scan_is_found_where_training_finds_it(packed, tmp_path):
+    names, pack = [f"r{value}" for value in range(1, 7)], read_pack(packed)
+    series = ptseries(tmp_path / "sub-1.ptseries.nii", names, seconds(0.72, n=len(SERIES[0])), SERIES[0])
+    assert read_new_scans([series], pack, None, None).cache.index["tr"].round(3).tolist() == [0.72]
+    table = tmp_path / "scans.tsv"
+    pd.DataFrame({"subject": ["1"], "file": [series.name], "tr": [2.0]}).to_csv(table, sep="\t", index=False)
+    ((_, reason),) = read_new_scans([table], pack, None, None).excluded
+    assert "repetition time of 0.72 s, but 2 s is stated" in reason
+    series = tmp_path / "sub-2_task-rest_space-X_seg-toy_stat-mean_timeseries.tsv"
+    pd.DataFrame(SERIES[0], columns=names).to_csv(series, sep="\t", index=False)
+    write_json({"RepetitionTime": 0.8}, tmp_path / "sub-2_task-rest_space-X_desc-denoised_bold.json")
+    assert read_new_scans([series], pack, None, None).cache.index["tr"].tolist() == [0.8]
+    write_json({"SamplingFrequency": 0.5}, series.with_suffix(".json"))
+    assert read_new_scans([series], pack, None, None).cache.index["tr"].tolist() == [2.0]
 
 
 @pytest.mark.parametrize(

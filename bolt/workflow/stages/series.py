@@ -52,6 +52,7 @@ def cache(job: Job) -> None:
         verdict_of=layout.quality_status if quality else None,
         mean_fd=mean_fd,
         join=job.dataset.join_scans,
+        others=[name for name in config.atlas_places if name != atlas],
     )
     write_table(excluded, job.output.exclusions, EXCLUSION_COLUMNS)
     used = scans[~scans["scan_id"].isin(excluded["scan_id"])]
