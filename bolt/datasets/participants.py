@@ -158,7 +158,7 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
         if column is None:
             scans[key] = pd.NA
             continue
-        values = known_values(subjects[column], f"{where}: {column}")
+        values = known_values(subjects[column], f"{where}: {column}", label=key == "label")
         if key == "site":
             check_institutions(values, dataset.institutions, where)
             values = values.replace({name: place for place, names in dataset.institutions.items() for name in names})

@@ -107,7 +107,7 @@ def read_new_scans(
             f"--label {label}: no such column", hint=f"Columns: {', '.join(known) or 'none'}{nearest(label, known)}"
         )
     for column in table.columns.intersection([*DESCRIBED, label]):  # as in a table of training scans
-        table[column] = known_values(table[column], f"{source[0]}: {column}")
+        table[column] = known_values(table[column], f"{source[0]}: {column}", label=column == label)
     for column, most in (("age", OLDEST), ("mean_fd", np.inf)):  # as of training scans, for which a code is no age
         if column in table and column != label:
             numbers = pd.to_numeric(table[column], errors="coerce")
