@@ -161,7 +161,7 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
         values = known_values(subjects[column], f"{where}: {column}", label=key == "label")
         if key == "site":
             check_institutions(values, dataset.institutions, where)
-            values = values.replace({name: place for place, names in dataset.institutions.items() for name in names})
+            values = to_institutions(values, dataset.institutions)
         scans[key] = values.reindex(scans.subject).to_numpy()
     scans["age"] = as_numbers(scans.age, f"{where}: age", least=0, most=OLDEST)
     if dataset.group is not None and scans.group.isna().any():
@@ -364,6 +364,11 @@ def check_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str
             raise DataError(what, where=where, hint=hint)
         if missing:
             log.warning("%s: no subject is from institution '%s' (%s)", where, institution, ", ".join(missing))
+
+
+def to_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -> pd.Series:
+    """Return the institution of each site that is a sample of one; other sites as they are."""
+    return sites.replace({name: place for place, names in institutions.items() for name in names})
 
 
 def similar_sites(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -> list[list[str]]:
