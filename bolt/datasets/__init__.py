@@ -20,8 +20,15 @@ import pandas as pd
 
 from bolt.config import Config, Dataset
 from bolt.config.layout import folder_of
-from bolt.datasets.participants import INDEX, check_labels, exclude, similar_sites_note
-from bolt.io.errors import DataError
+from bolt.datasets.participants import (
+    CHOOSE_RECONSTRUCTION,
+    INDEX,
+    acquisition_of,
+    check_labels,
+    exclude,
+    similar_sites_note,
+)
+from bolt.io.errors import DataError, shorten_list
 from bolt.io.files import columns
 from bolt.io.names import BRACES, FOLDER, RULE, is_name
 
@@ -98,6 +105,11 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     check_labels(table, dataset)
     without_stage = table.exclude_reason.notna() & table.exclude_stage.isna()
     table["exclude_stage"] = table.exclude_stage.mask(without_stage, INDEX)
+    used = table.scan_id[table.exclude_reason.isna()]
+    several = used[used.map(acquisition_of).duplicated(keep=False)]
+    if len(several):
+        what = "%d scans are reconstructions (rec-) of the same acquisitions, such as %s. %s"
+        log.warning(what, len(several), shorten_list(several), CHOOSE_RECONSTRUCTION)
     if config.folds.scheme == "leave-site-out":
         used = table.site[table.exclude_reason.isna()]
         if note := similar_sites_note(used, dataset.institutions):

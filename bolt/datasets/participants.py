@@ -36,6 +36,10 @@ CONFLICT = (
     "Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
     "(bolt run: --set tr_conflict=sidecar, or header)"
 )
+CHOOSE_RECONSTRUCTION = (
+    "Choose one in the dataset's file, by 'bids_filter: {bold: {reconstruction: …}}' (raw BIDS) "
+    "or 'exclude: {scan_id: […]}'"
+)
 SAMPLE = re.compile(r"[_-]\d+$")
 """Ending of a site name that numbers an institution's samples."""
 OLDEST = 122
@@ -252,6 +256,11 @@ def exclude(scans: pd.DataFrame, row: int, reason: str, stage: str = INDEX) -> N
     if overruled or pd.isna(scans.at[row, "exclude_reason"]):
         scans.at[row, "exclude_reason"] = reason
         scans.at[row, "exclude_stage"] = stage
+
+
+def acquisition_of(scan_id: str) -> str:
+    """Return a scan's name without its reconstruction (``rec-``), so that of what was acquired."""
+    return re.sub("_rec-[^_]+", "", scan_id)
 
 
 def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> dict[str, Any]:

@@ -8,6 +8,7 @@ its name and its facts.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS
-from bolt.datasets.participants import INDEX
+from bolt.datasets.participants import CHOOSE_RECONSTRUCTION, INDEX, acquisition_of
 from bolt.io.errors import DataError, shorten_list
 from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
 from bolt.io.integrity import require_outputs
@@ -161,6 +162,11 @@ def build_cache(
         raise DataError(f"no ROI of '{atlas}' is covered in every scan", hint="Choose uncovered: drop-scan or zero")
     n_constant = np.zeros(len(rois), int)
     warned: list[_Row] = []
+    acquired = Counter(acquisition_of(entry.scan_id) for entry in entries)
+    for entry in entries:
+        if (n := acquired[acquisition_of(entry.scan_id)]) > 1:
+            warning = f"one of {n} reconstructions (rec-) of an acquisition. {CHOOSE_RECONSTRUCTION}"
+            warned.append((entry.scan_id, "cache", warning))
 
     def standardized() -> Iterator[np.ndarray]:
         """Read and z-score the series one by one; count constant ROIs and collect warnings on the way."""
@@ -231,7 +237,8 @@ def plan_joins(scans: pd.DataFrame, rows: Sequence[int], rule: str) -> tuple[dic
     parts : dict
         For the first scan of each join, the positions of its parts in order; single scans have one part.
     excluded : list of (scan_id, stage, reason)
-        Scans that are part of another, or have another repetition time than the first.
+        Scans that are part of another, or have another repetition time than the first, or are another reconstruction of
+        a part.
     """
     keys = ["subject", "task", "label", "site", *(["session"] if rule == "session" else [])]
     usable = scans.iloc[list(rows)].assign(row=list(rows))
@@ -242,11 +249,15 @@ def plan_joins(scans: pd.DataFrame, rows: Sequence[int], rule: str) -> tuple[dic
         ordered = group.iloc[sorted(range(len(group)), key=lambda i: _order(group.iloc[i]))]
         first = ordered.iloc[0]
         parts[int(first["row"])] = [int(first["row"])]
+        joined = {acquisition_of(str(first["scan_id"])): first["scan_id"]}
         for part in ordered.iloc[1:].to_dict("records"):
             if abs(part["tr"] - first["tr"]) > TR_TOLERANCE * first["tr"]:  # false where one is unknown
                 times = f"repetition times of {part['tr']:g} and {first['tr']:g} s"
                 reason = f"cannot be joined with {first['scan_id']}: {times}"
+            elif other := joined.get(acquisition_of(str(part["scan_id"]))):
+                reason = f"the same acquisition as {other}, in another reconstruction (rec-). {CHOOSE_RECONSTRUCTION}"
             else:
+                joined[acquisition_of(str(part["scan_id"]))] = part["scan_id"]
                 reason = f"its series is part of {first['scan_id']} ('join_scans: {rule}')"
                 parts[int(first["row"])].append(int(part["row"]))
             excluded.append((str(part["scan_id"]), JOINED, reason))

@@ -53,6 +53,29 @@ def test_only_usable_scans_are_joined():
     assert parts == {0: [0, 2], 8: [8]} and [name for name, *_ in excluded] == ["s1_ses-2_run-1"]
 
 
+def test_two_reconstructions_of_an_acquisition_are_not_joined():
+    names = [f"s1_rec-{rec}_run-{run}" for rec, run in (("raw", "1"), ("moco", "1"), ("moco", "2"), ("raw", "2"))]
+    scans = pd.DataFrame([scan(name, run=name[-1]) for name in [*names, "s1_run-3"]])
+    parts, excluded = plan_joins(scans, range(5), "session")
+    assert parts == {1: [1, 2, 4]}
+    reasons = {name: reason for name, _, reason in excluded}
+    for run in "12":
+        reason = reasons[f"s1_rec-raw_run-{run}"]
+        assert reason.startswith(f"the same acquisition as s1_rec-moco_run-{run}, in another reconstruction (rec-). Ch")
+        assert "'bids_filter: {bold: {reconstruction: …}}'" in reason
+
+
+def test_reconstructions_of_one_acquisition_are_warned_of(tmp_path):
+    """Unless a rule joins scans, which leaves one of each acquisition."""
+    scans = pd.DataFrame([scan(name) for name in ("s1_rec-a", "s1_rec-b", "s2")]).assign(n_volumes=20, events=None)
+    for name in scans.scan_id:
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    for rule, names in (("none", ["s1_rec-a", "s1_rec-b"]), ("session", [])):
+        build_cache(scans, "toy", ROIS, lambda row: tmp_path / f"{row.scan_id}.npy", tmp_path / rule, join=rule)
+        warned = read_table(tmp_path / rule / "warnings.tsv", text=("scan_id", "warning"))
+        assert warned.scan_id.tolist() == names and warned.warning.str.contains("2 reconstructions.*bids_filter").all()
+
+
 @pytest.fixture
 def cached(tmp_path):
     """Caches of these scans, by rule; returns also the series."""
