@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,7 @@ from bolt.datasets.participants import (
     exclude,
     similar_sites_note,
 )
-from bolt.io.errors import DataError, shorten_list
+from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import columns
 from bolt.io.names import BRACES, FOLDER, RULE, is_name
 
@@ -81,7 +82,8 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     DataError
         Nothing can be analysed: no scans, no label column, no usable scan.
     """
-    table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
+    with warnings.catch_warnings(action="ignore", category=BoltWarning):  # listed by the stages that read the files
+        table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
     if table.empty:
         what = "no scans found"
         raise DataError(what, where=dataset.where, hint="Check 'path' and the filters of the dataset's file")

@@ -8,6 +8,7 @@ its name and its facts.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import pandas as pd
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS
 from bolt.datasets.participants import CHOOSE_RECONSTRUCTION, INDEX, acquisition_of
-from bolt.io.errors import DataError, shorten_list
+from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
 from bolt.io.integrity import require_outputs
 from bolt.io.series_files import check_rois, is_constant, read_series
@@ -117,7 +118,8 @@ def build_cache(
         if scan.kind != "series":
             require_outputs(path.with_name("provenance.json"))
         try:
-            series = read_series(path, values, names)
+            with warnings.catch_warnings(action="ignore", category=BoltWarning):  # listed when it is read again
+                series = read_series(path, values, names)
             check_rois(series, atlas, len(rois), path)
         except DataError as error:
             excluded.append((scan_id, "cache", str(error)))
@@ -173,7 +175,9 @@ def build_cache(
         for entry in entries:
             constant = np.zeros(len(rois), bool)
             for part in entry.parts or [entry]:
-                series = read_series(part.path, values, names)
+                with warnings.catch_warnings(record=True, action="always", category=BoltWarning) as told:
+                    series = read_series(part.path, values, names)
+                warned.extend((entry.scan_id, "cache", str(one.message)) for one in told)
                 constant |= (constant_part := is_constant(series))
                 earlier = _status(part.path.parent / "status.json").get("warnings", [])
                 warned.extend((entry.scan_id, warning["stage"], warning["warning"]) for warning in earlier)

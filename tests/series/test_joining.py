@@ -1,5 +1,7 @@
 """Scans of one person joined into one, and predictions averaged per person."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from bolt.config import read_yaml
 from bolt.config.study import Study
 from bolt.evaluate.metrics import by_subject, fold_metrics, pooled, write_metrics
-from bolt.io.errors import DataError
+from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import read_json, read_table, write_json, write_status
 from bolt.report.pages.cohort import with_lengths
 from bolt.series.cache import SeriesCache, volumes_of, zscore
@@ -109,6 +111,17 @@ def test_a_joined_scan_is_its_z_scored_parts(cached):
     assert pd.isna(row.events) and cache.index.events.notna().sum() == 6
     warned = read_table(cache.folder / "warnings.tsv").set_index(["scan_id", "stage"]).warning
     assert "run-10.npy: 1 of 3 ROIs not covered: c" in warned["s1_ses-1_run-2", "cache"]
+
+
+def test_series_that_are_read_by_position_are_warned_of_once(tmp_path):
+    scans = pd.DataFrame([scan("s1"), scan("s2")]).assign(n_volumes=20, events=None)
+    for name, header in (("s1", "x,y,z"), ("s2", "b,c,a")):
+        values = np.random.default_rng(0).normal(size=(20, 3))
+        np.savetxt(tmp_path / f"{name}.csv", values, header=header, comments="", delimiter=",")
+    with warnings.catch_warnings(action="error", category=BoltWarning):
+        build_cache(scans, "toy", ROIS, lambda row: tmp_path / f"{row.scan_id}.csv", tmp_path / "cache")
+    (warned,) = read_table(tmp_path / "cache/warnings.tsv").to_dict("records")
+    assert warned["scan_id"] == "s1" and "such as 'x', is an ROI's" in warned["warning"]
 
 
 def test_scans_of_which_none_is_usable_say_why(tmp_path):
