@@ -566,6 +566,13 @@ def _(place, patch):
     return "excluded", plan_joins(scans, [0, 1], "session")[1][0][2]
 
 
+@of("scans of a person to be joined, two reconstructions of one acquisition")
+def _(place, patch):
+    facts = {"subject": "a", "task": "rest", "session": None, "run": None, "label": "x", "site": None, "tr": 2.0}
+    scans = pd.DataFrame({"scan_id": ["a_rec-1", "a_rec-2"], **facts})
+    return "excluded", plan_joins(scans, [0, 1], "session")[1][0][2]
+
+
 @of("non-numeric label where a number is expected")
 def _(place, patch):
     old = participants(place, replaced(3, "\t22\t", "\told\t"), label="age")

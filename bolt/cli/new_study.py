@@ -229,7 +229,7 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> tuple[Dataset, pd.DataF
             if key not in keys and known_values(table[column]).notna().any():
                 keys[key] = column
     if wishes.label is not None:
-        values = known_values(table[require(wishes.label, "--label")])
+        values = known_values(table[require(wishes.label, "--label")], label=True)
         keys["classes"] = wishes.classes or _classes(values, wishes.label)
         if wishes.positive is not None:  # which comes last
             classes = keys["classes"] or []
@@ -332,13 +332,13 @@ def write_study(
         rows, folds = table, keys.get("folds", {})  # those with a label: scans of ready series, else people
         for column, wanted in dataset.include.items():
             rows = rows[rows[column].isin(wanted)] if column in rows else rows
-        labels = known_values(rows[dataset.label])
+        labels = known_values(rows[dataset.label], label=True)
         rows = rows[labels.notna() if dataset.classes is None else labels.isin(dataset.classes)]
         if dataset.classes is not None and isinstance(folds, dict) and "outer" not in folds:
             # fewer folds where the smallest class has fewer people, each counted once, than the default of 10
             unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
             people = rows.drop_duplicates([unit, dataset.label]) if unit in rows else rows
-            counts = known_values(people[dataset.label]).value_counts().reindex(dataset.classes).fillna(0)
+            counts = known_values(people[dataset.label], label=True).value_counts().reindex(dataset.classes).fillna(0)
             if 2 <= counts.min() < Config.model_fields["folds"].default.outer:
                 keys["folds"] = {**folds, "outer": int(counts.min())}
         if "models" not in keys and len(rows) < FEW:

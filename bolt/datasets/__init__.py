@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +21,15 @@ import pandas as pd
 
 from bolt.config import Config, Dataset
 from bolt.config.layout import folder_of
-from bolt.datasets.participants import INDEX, check_labels, exclude, similar_sites_note
-from bolt.io.errors import DataError
+from bolt.datasets.participants import (
+    CHOOSE_RECONSTRUCTION,
+    INDEX,
+    acquisition_of,
+    check_labels,
+    exclude,
+    similar_sites_note,
+)
+from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import columns
 from bolt.io.names import BRACES, FOLDER, RULE, is_name
 
@@ -74,7 +82,8 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     DataError
         Nothing can be analysed: no scans, no label column, no usable scan.
     """
-    table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
+    with warnings.catch_warnings(action="ignore", category=BoltWarning):  # listed by the stages that read the files
+        table = source_of(dataset).scans(dataset, config).reindex(columns=list(COLUMNS))
     if table.empty:
         what = "no scans found"
         raise DataError(what, where=dataset.where, hint="Check 'path' and the filters of the dataset's file")
@@ -98,6 +107,11 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     check_labels(table, dataset)
     without_stage = table.exclude_reason.notna() & table.exclude_stage.isna()
     table["exclude_stage"] = table.exclude_stage.mask(without_stage, INDEX)
+    used = table.scan_id[table.exclude_reason.isna()]
+    several = used[used.map(acquisition_of).duplicated(keep=False)]
+    if len(several):
+        what = "%d scans are reconstructions (rec-) of the same acquisitions, such as %s. %s"
+        log.warning(what, len(several), shorten_list(several), CHOOSE_RECONSTRUCTION)
     if config.folds.scheme == "leave-site-out":
         used = table.site[table.exclude_reason.isna()]
         if note := similar_sites_note(used, dataset.institutions):

@@ -35,6 +35,10 @@ CONFLICT = (
     "Correct the wrong one, or set 'tr_conflict' in the dataset's file to the one to use "
     "(bolt run: --set tr_conflict=sidecar, or header)"
 )
+CHOOSE_RECONSTRUCTION = (
+    "Choose one in the dataset's file, by 'bids_filter: {bold: {reconstruction: …}}' (raw BIDS) "
+    "or 'exclude: {scan_id: […]}'"
+)
 SAMPLE = re.compile(r"[_-]\d+$")
 """Ending of a site name that numbers an institution's samples."""
 OLDEST = 122
@@ -157,10 +161,10 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
         if column is None:
             scans[key] = pd.NA
             continue
-        values = known_values(subjects[column], f"{where}: {column}")
+        values = known_values(subjects[column], f"{where}: {column}", label=key == "label")
         if key == "site":
             check_institutions(values, dataset.institutions, where)
-            values = values.replace({name: place for place, names in dataset.institutions.items() for name in names})
+            values = to_institutions(values, dataset.institutions)
         scans[key] = values.reindex(scans.subject).to_numpy()
     scans["age"] = as_numbers(scans.age, f"{where}: age", least=0, most=OLDEST)
     if dataset.group is not None and scans.group.isna().any():
@@ -260,6 +264,11 @@ def exclude(scans: pd.DataFrame, row: int, reason: str, stage: str = INDEX) -> N
         scans.at[row, "exclude_stage"] = stage
 
 
+def acquisition_of(scan_id: str) -> str:
+    """Return a scan's name without its reconstruction (``rec-``), so that of what was acquired."""
+    return re.sub("_rec-[^_]+", "", scan_id)
+
+
 def read_timing(path: str | Path, sidecar: float | None, dataset: Dataset) -> dict[str, Any]:
     """Return `n_volumes` and `tr` (seconds) of an image, by its header and sidecar.
 
@@ -351,6 +360,11 @@ def check_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str
             raise DataError(what, where=where, hint=hint)
         if missing:
             log.warning("%s: no subject is from institution '%s' (%s)", where, institution, ", ".join(missing))
+
+
+def to_institutions(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -> pd.Series:
+    """Return the institution of each site that is a sample of one; other sites as they are."""
+    return sites.replace({name: place for place, names in institutions.items() for name in names})
 
 
 def similar_sites(sites: pd.Series, institutions: Mapping[str, Sequence[str]]) -> list[list[str]]:

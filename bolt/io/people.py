@@ -25,7 +25,7 @@ def is_missing(text: str) -> bool:
     return text.casefold() in NO_VALUE or plain_number(text) in CODES
 
 
-def known_values(values: pd.Series, where: str = "") -> pd.Series:
+def known_values(values: pd.Series, where: str = "", *, label: bool = False) -> pd.Series:
     """Return a column of text with missing values as NA and whole numbers without decimals.
 
     Parameters
@@ -33,8 +33,12 @@ def known_values(values: pd.Series, where: str = "") -> pd.Series:
     values : Series of str
     where : str
         Table and column: a warning says which codes count as missing. Empty: no warning.
+    label : bool
+        Whether "none" is a value, as a diagnosis may be. Of families, sites and the like it is what Python writes
+        where there is none.
     """
     missing = values.isna() | values.map(lambda text: isinstance(text, str) and is_missing(text)).astype(bool)
+    missing |= values.isin([] if label else ["None", "none", "NONE"])
     codes = values[missing & values.notna()].value_counts()
     if where and len(codes):
         log.warning("%s: %s count as missing", where, ", ".join(f"{n} × '{code}'" for code, n in codes.items()))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import re
 import tokenize
+import warnings
 import zlib
 from collections.abc import Collection, Sequence
 from io import StringIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.io.cifti import DTSERIES, PTSERIES, read_ptseries
-from bolt.io.errors import DataError, readable, require_file
+from bolt.io.errors import BoltWarning, DataError, readable, require_file
 from bolt.io.files import read_json
 
 TEXT = (".csv", ".tsv", ".txt", ".1D")
@@ -26,6 +28,8 @@ EMPTY = ("", "n/a", "N/A", "NA", "nan", "NaN", "NAN")
 """Cells of a text file that hold no number."""
 MANY = 10
 """Columns from which whole numbers that increase along the first row are taken for labels of ROIs, not for a volume."""
+NETWORKS = re.compile(r"^\d+Networks_")
+"""What the publisher of Schaefer's atlas, and nilearn, put before the names of its ROIs."""
 AS_NUMBERS = "Save numbers, one row per volume"
 
 
@@ -38,15 +42,15 @@ def read_series(
     ----------
     path : path
         ``.npy``; ``.mat`` (up to version 7) with one 2D variable; ``.csv`` (commas); ``.tsv``, ``.txt`` or ``.1D``
-        (white space). In text files, lines that begin with ``#`` are skipped, and so is a first row of names or of
+        (white space). In text files, lines that begin with ``#`` are no volumes, nor is a first row of names or of
         column numbers (0 … R-1 or 1 … R, `values`, or the labels of ten or more ROIs). ``n/a`` and empty cells are NaN.
         ``.ptseries.nii`` (CIFTI).
     values : sequence of int, optional
-        Values of the atlas's ROIs. If the first line of a text file has these, or a ``#<value>`` per column, as in
-        files of PCP and AFNI, the columns are put in this order.
+        Values of the atlas's ROIs. If the first row of a text file or a comment above it has these, or a ``#<value>``
+        per column, as in files of PCP and AFNI, the columns are put in this order.
     names : sequence of str, optional
-        Names of the atlas's ROIs. If the file names its columns, as CIFTI and XCP-D do, they are put in this order; see
-        `order_by_name`.
+        Names of the atlas's ROIs. If the file names its columns, as CIFTI and XCP-D do, or a comment above the numbers
+        does, they are put in this order; see `order_by_name`.
 
     Returns
     -------
@@ -71,8 +75,9 @@ def in_atlas_order(
     names: Sequence[str] | None,
 ) -> np.ndarray:
     """Put the columns that `read_named_series` has read in the order of ROIs, as far as the file names them."""
-    if values is not None and path.suffix in TEXT:
-        series = _in_order(series, path, values)
+    if path.suffix in TEXT:
+        told = names if columns is None and names is not None else ()  # a row of names goes before a comment
+        series = _by_comment(series, path, () if values is None else values, told)
     if names is not None and columns is not None:
         series = order_by_name(series, columns, names, path, strict=path.name.endswith(PTSERIES))
     return series
@@ -260,7 +265,7 @@ def check_atlas(path: Path, names: Collection[str], checksums: Collection[str] =
 def order_by_name(
     series: np.ndarray, columns: Sequence[str], names: Sequence[str], path: str | Path, *, strict: bool
 ) -> np.ndarray:
-    """Put columns in the order of an atlas's ROIs, by their names.
+    """Put columns in the order of an atlas's ROIs, by their names; whether these begin with ``7Networks_`` is ignored.
 
     Parameters
     ----------
@@ -272,7 +277,8 @@ def order_by_name(
     path : path
         Named in the error.
     strict : bool
-        Refuse other names. Otherwise a file that uses other names throughout is taken to be in the atlas's order.
+        Refuse other names. Otherwise a file that uses other names throughout is taken to be in the atlas's order, with
+        a `BoltWarning`.
 
     Raises
     ------
@@ -282,12 +288,16 @@ def order_by_name(
     """
     if list(columns) == list(names) and series.shape[1] == len(names):
         return series
+    columns, names = ([NETWORKS.sub("", name) for name in listed] for listed in (columns, names))
     position = {name: column for column, name in enumerate(columns)}
     if len(position) == len(columns) == series.shape[1] and set(position) == set(names):
         return series[:, [position[name] for name in names]]
     same_number = len(columns) == len(names)
     misplaced = same_number and any(position.get(name, place) != place for place, name in enumerate(names))
     if not strict and not misplaced:
+        if same_number and not set(names) & set(position):
+            what = f"none of the {len(names)} names of columns, such as '{columns[0]}', is an ROI's in the atlas"
+            warnings.warn(f"{path}: {what}: read by position, in the atlas's order", BoltWarning, stacklevel=2)
         return series
     place = next((i for i, pair in enumerate(zip(columns, names, strict=False)) if pair[0] != pair[1]), -1)
     here, there = (listed[place] if place >= 0 else "…" for listed in (columns, names))
@@ -300,14 +310,25 @@ def order_by_name(
     )
 
 
-def _in_order(series: np.ndarray, path: Path, values: Sequence[int]) -> np.ndarray:
-    """Put columns in the order of `values`, if the file's first line names the ROI of each column."""
-    with path.open(encoding="utf-8") as file:
-        cells = file.readline().split("," if path.suffix == ".csv" else None)
-    if not all(re.fullmatch(r"#\d+", cell.strip()) for cell in cells):
-        return series
-    columns = [f"#{int(cell.strip()[1:])}" for cell in cells]
-    return order_by_name(series, columns, [f"#{value}" for value in values], path, strict=True)
+def _by_comment(series: np.ndarray, path: Path, values: Sequence[int], names: Sequence[str]) -> np.ndarray:
+    """Put columns in the order of the atlas, if a comment above the numbers has the value or name of each column.
+
+    AFNI and PCP write ``#<value>`` for each, and numpy.savetxt writes any header behind ``# ``.
+    """
+    with path.open(encoding="utf-8-sig") as file:
+        comments = list(takewhile(lambda line: line[:1] in ("", "#"), map(str.strip, file)))
+    known = {NETWORKS.sub("", name) for name in names}
+    for comment in filter(None, comments):
+        cells = re.findall(r"[^\s,;]+", comment)
+        numbers = [int(cell.lstrip("#")) for cell in cells if re.fullmatch(r"#?\d+", cell)]
+        if len(values) and (all(re.fullmatch(r"#\d+", cell) for cell in cells) or sorted(numbers) == sorted(values)):
+            return order_by_name(series, [f"#{n}" for n in numbers], [f"#{v}" for v in values], path, strict=True)
+        for separator in (",", ";", "\t", None):
+            columns = [cell.strip() for cell in comment.lstrip("#").split(separator)]
+            shared = known.intersection(NETWORKS.sub("", name) for name in columns)
+            if len(columns) == series.shape[1] and 2 * len(shared) > len(known):
+                return order_by_name(series, columns, names, path, strict=True)
+    return series
 
 
 def _read_npy(path: Path) -> np.ndarray:

@@ -8,6 +8,8 @@ its name and its facts.
 from __future__ import annotations
 
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS, JOINED, WARNING_COLUMNS
-from bolt.datasets.participants import INDEX
-from bolt.io.errors import DataError, shorten_list
+from bolt.datasets.participants import CHOOSE_RECONSTRUCTION, INDEX, acquisition_of
+from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import columns, read_columns, read_json, read_text, to_numbers, write_table
 from bolt.io.integrity import require_outputs
 from bolt.io.series_files import check_rois, is_constant, read_description, read_series
@@ -119,7 +121,8 @@ def build_cache(
         if scan.kind != "series":
             require_outputs(path.with_name("provenance.json"))
         try:
-            series = read_series(path, values, names)
+            with warnings.catch_warnings(action="ignore", category=BoltWarning):  # listed when it is read again
+                series = read_series(path, values, names)
             check_rois(series, atlas, len(rois), path)
             if scan.kind == "series" and others and (stated := read_description(path).get("Atlas")) in others:
                 hint = f"None is needed if series of '{atlas}' are not wanted; else name a file of these"
@@ -167,13 +170,20 @@ def build_cache(
         raise DataError(f"no ROI of '{atlas}' is covered in every scan", hint="Choose uncovered: drop-scan or zero")
     n_constant = np.zeros(len(rois), int)
     warned: list[_Row] = []
+    acquired = Counter(acquisition_of(entry.scan_id) for entry in entries)
+    for entry in entries:
+        if (n := acquired[acquisition_of(entry.scan_id)]) > 1:
+            warning = f"one of {n} reconstructions (rec-) of an acquisition. {CHOOSE_RECONSTRUCTION}"
+            warned.append((entry.scan_id, "cache", warning))
 
     def standardized() -> Iterator[np.ndarray]:
         """Read and z-score the series one by one; count constant ROIs and collect warnings on the way."""
         for entry in entries:
             constant = np.zeros(len(rois), bool)
             for part in entry.parts or [entry]:
-                series = read_series(part.path, values, names)
+                with warnings.catch_warnings(record=True, action="always", category=BoltWarning) as told:
+                    series = read_series(part.path, values, names)
+                warned.extend((entry.scan_id, "cache", str(one.message)) for one in told)
                 constant |= (constant_part := is_constant(series))
                 earlier = _status(part.path.parent / "status.json").get("warnings", [])
                 warned.extend((entry.scan_id, warning["stage"], warning["warning"]) for warning in earlier)
@@ -237,7 +247,8 @@ def plan_joins(scans: pd.DataFrame, rows: Sequence[int], rule: str) -> tuple[dic
     parts : dict
         For the first scan of each join, the positions of its parts in order; single scans have one part.
     excluded : list of (scan_id, stage, reason)
-        Scans that are part of another, or have another repetition time than the first.
+        Scans that are part of another, or have another repetition time than the first, or are another reconstruction of
+        a part.
     """
     keys = ["subject", "task", "label", "site", *(["session"] if rule == "session" else [])]
     usable = scans.iloc[list(rows)].assign(row=list(rows))
@@ -248,11 +259,15 @@ def plan_joins(scans: pd.DataFrame, rows: Sequence[int], rule: str) -> tuple[dic
         ordered = group.iloc[sorted(range(len(group)), key=lambda i: _order(group.iloc[i]))]
         first = ordered.iloc[0]
         parts[int(first["row"])] = [int(first["row"])]
+        joined = {acquisition_of(str(first["scan_id"])): first["scan_id"]}
         for part in ordered.iloc[1:].to_dict("records"):
             if abs(part["tr"] - first["tr"]) > TR_TOLERANCE * first["tr"]:  # false where one is unknown
                 times = f"repetition times of {part['tr']:g} and {first['tr']:g} s"
                 reason = f"cannot be joined with {first['scan_id']}: {times}"
+            elif other := joined.get(acquisition_of(str(part["scan_id"]))):
+                reason = f"the same acquisition as {other}, in another reconstruction (rec-). {CHOOSE_RECONSTRUCTION}"
             else:
+                joined[acquisition_of(str(part["scan_id"]))] = part["scan_id"]
                 reason = f"its series is part of {first['scan_id']} ('join_scans: {rule}')"
                 parts[int(first["row"])].append(int(part["row"]))
             excluded.append((str(part["scan_id"]), JOINED, reason))

@@ -124,8 +124,8 @@ def describe_run(place: RunPlace) -> tuple[dict[str, Any], NDArray[np.float32]]:
     Returns
     -------
     about : dict
-        JSON: label, atlas, rois, series (how they were made), cohort, metrics, temperature, runs (`tested`: how many of
-        all folds and scans the metrics are of, if not all).
+        JSON: label, institutions, atlas, rois, series (how they were made), cohort, metrics, temperature, runs
+        (`tested`: how many of all folds and scans the metrics are of, if not all).
     connectivity : (R (R - 1) / 2,) array
         Mean of the training cohort.
 
@@ -159,6 +159,7 @@ def describe_run(place: RunPlace) -> tuple[dict[str, Any], NDArray[np.float32]]:
     about = {
         "dataset": study.dataset.name,
         "label": study.dataset.label,
+        "institutions": study.dataset.institutions,
         "positive": classes[-1] if classes and len(classes) == 2 else None,
         "atlas": atlas,
         "rois": cache.rois.where(cache.rois.notna(), None).to_dict("list"),

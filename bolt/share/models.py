@@ -242,6 +242,8 @@ def read_pack(folder: Path, *, describe: bool = True) -> Pack:
             raise ValueError("the cohort is not described in finite numbers")
         if not isinstance(series.get("denoising"), dict | None) or not isinstance(cohort.get("site"), dict | None):
             raise TypeError("denoising or sites are not described")
+        if not all(isinstance(name, str) for names in about.get("institutions", {}).values() for name in names):
+            raise TypeError("institutions are no lists of sites")
         sized = 0 < float(about["temperature"] or 1) < 1000 and series.get("crop") is not None
         if not sized or atlas["name"] is None or "sha256" not in atlas:
             raise ValueError("the cohort, the atlas or the series are not described")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bolt.config import nearest
 from bolt.datasets import COLUMNS as OF_SCANS
 from bolt.datasets.bids_series import series_tr
-from bolt.datasets.participants import OLDEST
+from bolt.datasets.participants import OLDEST, to_institutions
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import columns, read_text
@@ -116,7 +116,7 @@ def read_new_scans(
             f"--label {label}: no such column", hint=f"Columns: {', '.join(known) or 'none'}{nearest(label, known)}"
         )
     for column in table.columns.intersection([*DESCRIBED, label]):  # as in a table of training scans
-        table[column] = known_values(table[column], f"{source[0]}: {column}")
+        table[column] = known_values(table[column], f"{source[0]}: {column}", label=column == label)
     for column, most in (("age", OLDEST), ("mean_fd", np.inf)):  # as of training scans, for which a code is no age
         if column in table and column != label:
             numbers = pd.to_numeric(table[column], errors="coerce")
@@ -147,6 +147,7 @@ def read_new_scans(
         if column in known:
             scans[column] = known[column].astype(float) if column in NUMBERS else known[column]
     scans["group"] = known["group"].fillna(known["subject"]) if "group" in known else known["subject"]
+    scans["site"] = to_institutions(scans["site"], pack.about.get("institutions", {}))  # which old packs lack
     if tr is not None:
         scans["tr"] = scans["tr"].fillna(tr)
     return NewScans(SeriesInMemory(series, scans), None if label is None else known[label], excluded, volumes)
@@ -295,6 +296,7 @@ def read_results(results: Path, pack: Pack, label: str | None) -> NewScans:
     columns = [theirs.index(value) for value in ours]
     series = [np.ascontiguousarray(cache.series(i)[:, columns]) for i in range(len(cache))]
     scans = cache.index[[column for column in cache.index if column in OF_SCANS]]
+    scans = scans.assign(site=to_institutions(scans["site"], pack.about.get("institutions", {})))
     folder, ending = results / "series" / cache.folder.name, f"_atlas-{atlas}_timeseries.npy"
     rows = cache.index.to_dict("records")
     volumes = [volumes_of(row, folder / row["scan_id"] / f"{row['scan_id']}{ending}") for row in rows]

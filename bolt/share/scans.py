@@ -11,9 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bolt.datasets import COLUMNS
+from bolt.datasets.participants import OLDEST, as_numbers
 from bolt.io.errors import DataError
 from bolt.io.files import MISSING
-from bolt.io.people import plain_number
+from bolt.io.people import known_values, plain_number
 from bolt.io.series_files import checked_series
 from bolt.series.cache import SeriesCache, with_offsets, zscore
 
@@ -125,7 +126,8 @@ def scan_table(n: int, about: Any = None) -> pd.DataFrame:
         Number of scans; they are called by their positions, so that their order is the order of their names.
     about : DataFrame or mapping of columns, optional
         What is known of each scan, a row per scan: columns of `GIVEN`, which covariates and harmonisation may need.
-        Sites and sexes become text: the same for 1, 1.0 and ``1``; None if missing.
+        Sites and sexes become text: the same for 1, 1.0 and ``1``; None if missing. Codes for missing values (``NA``,
+        -9999, an age of 999 and the like) count as such.
 
     Raises
     ------
@@ -151,18 +153,19 @@ def scan_table(n: int, about: Any = None) -> pd.DataFrame:
     for name, values in given.items():
         if name in GIVEN_TEXT:
             whole = [int(v) if isinstance(v, float | np.floating) and v == v and v % 1 == 0 else v for v in values]
-            texts = [None if pd.isna(value) else str(value).strip() for value in whole]
-            known = [None if text in ("", MISSING) else text for text in texts]
-            require_plain(filter(None, known), f"scans: {name}")
-            table[name] = np.array(known, object)
+            texts = pd.Series([None if pd.isna(value) else str(value).strip() for value in whole], dtype=object)
+            known = known_values(texts, f"scans: {name}")
+            require_plain(known.dropna(), f"scans: {name}")
+            table[name] = known.where(known.notna(), None)
         else:
-            stated = values.replace({MISSING: None, "": None})
+            stated = known_values(values.astype(object), f"scans: {name}")
             numbers = pd.to_numeric(stated, errors="coerce").to_numpy(float, na_value=np.nan)
             wrong = np.isnan(numbers) & stated.notna().to_numpy()
             if wrong.any():
                 value = values.iloc[int(wrong.argmax())]
                 raise DataError(f"scans: {name} '{value}' is not a number", hint="Give numbers, or NaN where unknown")
-            table[name] = numbers
+            most = OLDEST if name == "age" else np.inf
+            table[name] = as_numbers(pd.Series(numbers), f"scans: {name}", least=0, most=most)
     return table
 
 
@@ -188,6 +191,7 @@ def groups_of(groups: Any, n: int) -> list[str]:
     """Return the groups of `n` scans as they stand in a table; refuse what could not stand there (DataError)."""
     names = [str(group) for group in one_per_scan(groups, n, "groups")]
     require_plain(names, "groups")
+    one_per_scan(known_values(pd.Series(names, dtype=object)), n, "groups")  # people without a family are not one
     return names
 
 

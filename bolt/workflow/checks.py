@@ -225,11 +225,11 @@ def check_learning(config: Config, dataset: Dataset) -> None:
             )
     if dataset.site is not None:
         check_institutions(known_values(subjects[dataset.site]), dataset.institutions, table)
-    labels = known_values(subjects[dataset.label])
+    labels = known_values(subjects[dataset.label], label=True)
     require_classes(labels.to_frame("label"), dataset, table)
     usable = labels.isin(dataset.classes) if dataset.classes else labels.notna()
     names = subjects.iloc[:, 0] if dataset.source != "series" else subjects["subject"]
-    units = (subjects[dataset.group].fillna(names) if dataset.group else names)[usable]
+    units = (known_values(subjects[dataset.group]).fillna(names) if dataset.group else names)[usable]
     counts = units.groupby(labels[usable] if dataset.classes else usable[usable]).nunique()
     if counts.min() < config.folds.outer:
         of_class = f" of class {counts.idxmin()}" if dataset.classes else ""

@@ -100,6 +100,18 @@ def test_tasks_runs_and_sessions_are_selected_and_share_a_group(bids):
     assert index(CONFIG, dataset(bids, runs=["2"])).scan_id.tolist() == ["sub-01_task-nback_run-02"]
 
 
+def test_reconstructions_of_one_acquisition_are_warned_of(bids, caplog):
+    for entities in ("task-rest_rec-moco_run-1", "task-rest_rec-raw_run-1", "task-rest_rec-raw_run-2"):
+        add_scan(bids, "sub-02", entities)
+    assert index(CONFIG, dataset(bids)).exclude_reason.isna().all()
+    assert re.search(
+        "2 scans are .*such as sub-02_task-rest_rec-moco_run-1, sub-02_task-rest_rec-raw_run-1", caplog.text
+    )
+    caplog.clear()
+    index(CONFIG, dataset(bids, bids_filter={"bold": {"reconstruction": "moco"}}))
+    assert "(rec-)" not in caplog.text
+
+
 def add_t1w(bids, subject, entities, edges):
     """Add a T1w image with voxels of these edges (mm)."""
     path = bids / subject / "anat" / f"{subject}_{entities}_T1w.nii.gz"

@@ -54,8 +54,22 @@ def test_subjects_without_a_value_are_selected_however_it_is_written(tmp_path, v
 
 
 def test_other_texts_stay_as_they_are():
-    values = pd.Series(["01", "1e3", "v1.0", "none", "-1.5", None])
+    values = pd.Series(["01", "1e3", "v1.0", "nonesuch", "-1.5", None])
     assert known_values(values).tolist()[:-1] == values.tolist()[:-1]
+
+
+def test_none_is_a_diagnosis_but_no_family_site_or_sex(tmp_path):
+    """As Python writes a missing value: people without relatives are not one family."""
+    bids = write_bids(tmp_path, 4)
+    change(bids, "diagnosis", ["none", "patient"] * 2)
+    for column in ("family_id", "site", "sex"):
+        change(bids, column, ["None", "None", "none", "x"])
+    scans = listed(bids, group="family_id", site="site", sex="sex", classes=["none", "patient"])
+    assert scans.label.tolist() == ["none", "patient"] * 2 and scans.exclude_reason.isna().all()
+    assert scans.group.tolist() == ["sub-01", "sub-02", "sub-03", "x"]
+    assert scans[["site", "sex"]].notna().sum(axis=1).tolist() == [0, 0, 0, 2]
+    kept = listed(bids, classes=["none", "patient"], include={"site": ["None"]}).exclude_reason.isna()
+    assert kept.tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Ready series in the formats that people save."""
 
+import codecs
 import csv
 import os
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ import scipy.io
 import scipy.sparse
 
 import bolt
-from bolt.io.errors import DataError
+from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import write_json
 from bolt.io.series_files import kept_volumes, read_series
 
@@ -166,6 +168,7 @@ def test_named_columns_follow_the_atlas(tmp_path, suffix):
     np.testing.assert_allclose(read_series(path), SERIES[:, shuffled], rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::bolt.io.errors.BoltWarning")
 def test_columns_with_names_of_their_own_keep_their_order_unless_some_are_misplaced(tmp_path):
     for header in (NAMES, [*ROIS[:10], "other", "names"]):
         TABLE.to_csv(tmp_path / "a.csv", index=False, header=header)
@@ -173,6 +176,40 @@ def test_columns_with_names_of_their_own_keep_their_order_unless_some_are_mispla
     TABLE.to_csv(tmp_path / "a.csv", index=False, header=[*ROIS[1:], "another"])
     with pytest.raises(DataError, match="the first that differs is 'roi 1', where the atlas has 'roi 0' .1 of"):
         read_series(tmp_path / "a.csv", names=ROIS)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+@pytest.mark.parametrize("header", ["C,A,B", "made by hand\nC,A,B", "30,10,20"])
+def test_columns_that_a_comment_names_follow_the_atlas(tmp_path, name, header):
+    """As `numpy.savetxt` writes a header, whatever separates the numbers."""
+    np.savetxt(tmp_path / name, SERIES[:, [2, 0, 1]], delimiter="," if name == "a.csv" else " ", header=header)
+    read = read_series(tmp_path / name, [10, 20, 30], list("ABC"))
+    np.testing.assert_allclose(read, SERIES[:, :3], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("prefix", "own"), [("7Networks_", ""), ("", "17Networks_"), ("7Networks_", "7Networks_")])
+def test_names_of_schaefers_parcels_agree_with_and_without_the_networks(tmp_path, prefix, own):
+    """The publisher and nilearn write them with it."""
+    header = ",".join(f"{prefix}{name}" for name in "CAB")
+    for comments in ("", "# ", f"# {header}\n"):
+        np.savetxt(tmp_path / "a.csv", SERIES[:, [2, 0, 1]], delimiter=",", header=header, comments=comments)
+        read = read_series(tmp_path / "a.csv", [1, 2, 3], [f"{own}{name}" for name in "ABC"])
+        np.testing.assert_allclose(read, SERIES[:, :3], rtol=1e-6)
+
+
+def test_columns_whose_names_are_unknown_are_read_by_position_with_a_warning(tmp_path):
+    TABLE.to_csv(tmp_path / "a.csv", index=False, header=NAMES)
+    with pytest.warns(BoltWarning, match="a.csv: none of the 12 names of columns, such as 'LH_0', is an ROI's"):
+        read_series(tmp_path / "a.csv", names=ROIS)
+    with warnings.catch_warnings(action="error"):
+        read_series(tmp_path / "a.csv", names=NAMES)
+        read_series(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("above", [codecs.BOM_UTF8, b"# made by AFNI\n", b"\n", b"#!ascii\n"])
+def test_values_are_found_below_other_comments(tmp_path, above):
+    (tmp_path / "a.1D").write_bytes(above + b"#30\t#10\t#20\n3\t1\t2\n6\t4\t5\n")
+    assert read_series(tmp_path / "a.1D", [10, 20, 30]).tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 @pytest.mark.parametrize("first", ["#30\t#10\t#20", "#030\t#010\t#020"])

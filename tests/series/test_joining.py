@@ -1,5 +1,7 @@
 """Scans of one person joined into one, and predictions averaged per person."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from bolt.config import read_yaml
 from bolt.config.study import Study
 from bolt.evaluate.metrics import by_subject, fold_metrics, pooled, write_metrics
-from bolt.io.errors import DataError
+from bolt.io.errors import BoltWarning, DataError
 from bolt.io.files import read_json, read_table, write_json, write_status
 from bolt.report.pages.cohort import with_lengths
 from bolt.series.cache import SeriesCache, volumes_of, zscore
@@ -64,6 +66,29 @@ def test_only_usable_scans_are_joined():
     assert parts == {0: [0, 2], 8: [8]} and [name for name, *_ in excluded] == ["s1_ses-2_run-1"]
 
 
+def test_two_reconstructions_of_an_acquisition_are_not_joined():
+    names = [f"s1_rec-{rec}_run-{run}" for rec, run in (("raw", "1"), ("moco", "1"), ("moco", "2"), ("raw", "2"))]
+    scans = pd.DataFrame([scan(name, run=name[-1]) for name in [*names, "s1_run-3"]])
+    parts, excluded = plan_joins(scans, range(5), "session")
+    assert parts == {1: [1, 2, 4]}
+    reasons = {name: reason for name, _, reason in excluded}
+    for run in "12":
+        reason = reasons[f"s1_rec-raw_run-{run}"]
+        assert reason.startswith(f"the same acquisition as s1_rec-moco_run-{run}, in another reconstruction (rec-). Ch")
+        assert "'bids_filter: {bold: {reconstruction: …}}'" in reason
+
+
+def test_reconstructions_of_one_acquisition_are_warned_of(tmp_path):
+    """Unless a rule joins scans, which leaves one of each acquisition."""
+    scans = pd.DataFrame([scan(name) for name in ("s1_rec-a", "s1_rec-b", "s2")]).assign(n_volumes=20, events=None)
+    for name in scans.scan_id:
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    for rule, names in (("none", ["s1_rec-a", "s1_rec-b"]), ("session", [])):
+        build_cache(scans, "toy", ROIS, lambda row: tmp_path / f"{row.scan_id}.npy", tmp_path / rule, join=rule)
+        warned = read_table(tmp_path / rule / "warnings.tsv", text=("scan_id", "warning"))
+        assert warned.scan_id.tolist() == names and warned.warning.str.contains("2 reconstructions.*bids_filter").all()
+
+
 @pytest.fixture
 def cached(tmp_path):
     """Caches of these scans, by rule; returns also the series."""
@@ -97,6 +122,17 @@ def test_a_joined_scan_is_its_z_scored_parts(cached):
     assert pd.isna(row.events) and cache.index.events.notna().sum() == 6
     warned = read_table(cache.folder / "warnings.tsv").set_index(["scan_id", "stage"]).warning
     assert "run-10.npy: 1 of 3 ROIs not covered: c" in warned["s1_ses-1_run-2", "cache"]
+
+
+def test_series_that_are_read_by_position_are_warned_of_once(tmp_path):
+    scans = pd.DataFrame([scan("s1"), scan("s2")]).assign(n_volumes=20, events=None)
+    for name, header in (("s1", "x,y,z"), ("s2", "b,c,a")):
+        values = np.random.default_rng(0).normal(size=(20, 3))
+        np.savetxt(tmp_path / f"{name}.csv", values, header=header, comments="", delimiter=",")
+    with warnings.catch_warnings(action="error", category=BoltWarning):
+        build_cache(scans, "toy", ROIS, lambda row: tmp_path / f"{row.scan_id}.csv", tmp_path / "cache")
+    (warned,) = read_table(tmp_path / "cache/warnings.tsv").to_dict("records")
+    assert warned["scan_id"] == "s1" and "such as 'x', is an ROI's" in warned["warning"]
 
 
 def test_scans_of_which_none_is_usable_say_why(tmp_path):

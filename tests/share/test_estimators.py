@@ -209,6 +209,7 @@ def test_an_interrupted_fit_resumes(tmp_path, monkeypatch, every_epoch_saved):
         ({"y": LABELS[:-1]}, r"labels have shape \(23,\) for 24 scans"),
         ({"y": ["a"] * 24}, "only one class: a"),
         ({"y": [None, *LABELS[1:]]}, "labels: number 0 is missing"),
+        ({"groups": np.array(["F1", None] * 12).astype(str)}, "groups: number 1 is missing"),
         ({"groups": np.arange(5)}, r"groups have shape \(5,\)"),
         ({"validation": 0.7}, "validation is 0.7"),
         ({"validation": np.arange(24)}, "one True or False per scan"),

@@ -26,7 +26,7 @@ from bolt.config.models import DatasetSettings
 from bolt.config.study import Study
 from bolt.evaluate.metrics import pooled
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, read_table, sha256, write_json, write_yaml
+from bolt.io.files import read_json, read_table, read_yaml, sha256, write_json, write_yaml
 from bolt.models.parts.calibration import fit_temperature, with_temperature
 from bolt.series.cache import SeriesCache, connectivity
 from bolt.share.cohort import (
@@ -201,6 +201,7 @@ def damaged(pack):
         ({"cohort": None}, "not a model's description"),
         ({"temperature": "hot"}, "not a model's description"),
         ({"atlas": None}, "not a model's description"),
+        ({"institutions": {"north": [{}]}}, "not a model's description"),
         ({"cohort": {"volumes": [1, 2], "distance": [], "tr": None}}, "not described in finite numbers"),
         ({"cohort": {"volumes": [1, 2], "distance": [1], "tr": ["a", 2]}}, "not a model's description"),
         ({"series": {"crop": 30, "denoising": "24p"}}, "not described"),
@@ -533,6 +534,22 @@ def test_the_card_has_the_crop_of_the_training(tmp_path):
 def test_images_of_abide_are_said_to_be_preprocessed_by_others():
     about = series_facts(Study.of(Config(dataset="abide1_images", atlases=["aal116"])), None)
     assert about["made_by"] == "the Preprocessed Connectomes Project (cpac)" and about["preprocessing"] is None
+
+
+def test_sites_of_new_people_are_the_institutions_of_the_training_cohort(run, copied, files, tmp_path):
+    """As in training, by the list in the dataset's file, which the pack keeps."""
+    pd.read_csv(files, sep="\t").assign(site=["north_1", "south"] * 12).to_csv(files, sep="\t", index=False)
+    joined = Path(shutil.copytree(run.parents[3], tmp_path / "toy")) / run.relative_to(run.parents[3])
+    for kept in joined.glob("seed-*/fold-*/config.yaml"):
+        about = read_yaml(kept)
+        about["dataset"] |= {"site": "site", "institutions": {"north": ["north_1", "north_2"]}}
+        write_yaml(about, kept)
+    made, old = read_pack(make_pack(joined, tmp_path / "joined")), read_pack(copied)
+    assert read_new_scans([files], made, None, None).cache.index["site"].tolist() == ["north", "south"] * 12
+    del old.about["institutions"]  # as in packs of earlier versions
+    assert read_new_scans([files], old, None, None).cache.index["site"].tolist() == ["north_1", "south"] * 12
+    old.about["institutions"] = {"pole": ["north"]}
+    assert set(read_results(run.parents[3], old, None).cache.index["site"]) == {"pole", "south"}
 
 
 def test_a_scan_of_an_unknown_site_costs_no_other_scan(files, tmp_path):

@@ -62,6 +62,12 @@ def test_what_models_cannot_learn_from_is_refused_before_any_work(config, name):
         start(read_yaml(config), [config], targets=["series"])
 
 
+def test_people_without_a_family_are_counted_one_by_one(config):
+    changed(group="family")
+    table(lambda t: t.assign(family="None"))
+    start(read_yaml(config), [config], targets=["train"])
+
+
 PHANTOM = {"dataset": "phantom", "preprocess": {"space": "MNI152NLin2009aSym"}}
 
 
