@@ -23,11 +23,11 @@ from bolt.models.suitability import minimum_volumes
 
 INDEXED = {
     "bids": r".*\..*",
-    "fmriprep": r".*_bold\.|.*_desc-brain_mask\.|.*_desc-confounds_",
-    "bids_series": r"sub-.*(_timeseries\.|\.ptseries\.nii|_motion\.tsv|_bold\.json)",
+    "fmriprep": r"(.*_)?bold\.|.*_desc-brain_mask\.|.*_desc-confounds_",
+    "bids_series": r"sub-.*(_timeseries\.|\.ptseries\.nii|_motion\.tsv|_bold(map)?\.json)",
 }
 """Names of the files that the index looks for, at the top of a dataset's folder and in those of its subjects."""
-AT_TOP = r"^sub-|_bold\.json$|_events\.tsv$|^\.bidsignore$"
+AT_TOP = r"^sub-|(^|_)bold\.json$|_events\.tsv$|^\.bidsignore$"
 """Of the files at the top, those that the index reads: no change of a README makes it anew."""
 HCP_SCANS = "*/MNINonLinear/Results/?fMRI_*_??/"
 HCP_FILES = ("?fMRI_*_??.nii.gz", "brainmask_fs.2.nii.gz", "Movement_*.txt", "EVs/*.txt")
