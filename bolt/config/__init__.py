@@ -65,9 +65,12 @@ class Folds(Keys):
     )
 
     @model_validator(mode="after")
-    def _same_for_all(self) -> Folds:
+    def _chosen_folds(self) -> Folds:
         if self.side_by_side and isinstance(self.run, dict):
             raise ValueError("'side_by_side' needs the same folds for all models: give 'run' as a list")
+        for folds in self.run.values() if isinstance(self.run, dict) else [self.run]:
+            if folds is not None and not 0 < len(folds) == len(set(folds)):
+                raise ValueError("'run' must name at least one fold, and none twice (null: all)")
         return self
 
     def of(self, model: str) -> list[int]:
