@@ -14,7 +14,7 @@ import yaml
 
 from bolt.config import ROOT
 from bolt.workflow.scan_files import ScanFiles
-from bolt.workflow.snakemake import joined, trainings_at_once
+from bolt.workflow.snakemake import is_dry_run, joined, trainings_at_once
 from tests.snake import series_dataset
 
 
@@ -59,6 +59,23 @@ def test_both_profiles_of_clusters_say_the_same_but_for_the_gpu_of_any_job():
     generic["default-resources"].remove("gres=''")
     for key in ("jobs", "retries", "group-components", "resources", "set-resource-scopes", "default-resources"):
         assert generic[key] == slurm[key], key
+
+
+@pytest.mark.parametrize(
+    ("word", "dry"),
+    [
+        ("-n", True),
+        ("-pn", True),
+        ("-nc2", True),
+        ("--dry-run", True),
+        ("--dryrun", True),
+        ("-sSnakefile", False),
+        ("-drun", False),
+        ("-c2", False),
+    ],
+)
+def test_a_dry_run_is_what_snakemake_takes_for_one(word, dry):
+    assert is_dry_run(["snakemake", word, "series"]) == dry
 
 
 def test_snakemake_finds_the_default_profile():
