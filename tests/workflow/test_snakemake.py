@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import yaml
+from snakemake.cli import get_argument_parser
 
 from bolt.config import ROOT
 from bolt.workflow.scan_files import ScanFiles
-from bolt.workflow.snakemake import is_dry_run, joined, trainings_at_once
+from bolt.workflow.snakemake import FLAGS, is_dry_run, joined, trainings_at_once
 from tests.snake import series_dataset
 
 
@@ -61,21 +62,13 @@ def test_both_profiles_of_clusters_say_the_same_but_for_the_gpu_of_any_job():
         assert generic[key] == slurm[key], key
 
 
-@pytest.mark.parametrize(
-    ("word", "dry"),
-    [
-        ("-n", True),
-        ("-pn", True),
-        ("-nc2", True),
-        ("--dry-run", True),
-        ("--dryrun", True),
-        ("-sSnakefile", False),
-        ("-drun", False),
-        ("-c2", False),
-    ],
-)
-def test_a_dry_run_is_what_snakemake_takes_for_one(word, dry):
-    assert is_dry_run(["snakemake", word, "series"]) == dry
+def test_a_dry_run_is_what_snakemake_takes_for_one():
+    parser = get_argument_parser()
+    words = ["-n", "-pn", "-nc2", "-np", "--dry-run", "--dryrun", "-sSnakefile", "-drun", "-c2", "--nolock"]
+    for word in words:
+        assert is_dry_run(["snakemake", word]) == parser.parse_known_args([word])[0].dryrun, word
+    flags = {word[1] for action in parser._actions if action.nargs == 0 for word in action.option_strings}
+    assert set(FLAGS) == flags - {"-", "n"}
 
 
 def test_snakemake_finds_the_default_profile():
