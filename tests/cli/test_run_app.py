@@ -103,6 +103,17 @@ def test_some_participants_are_made_beside_others(bids, tmp_path, called, monkey
     assert all(env[run_app.SHARED] == "1" for _, env in called)
 
 
+@pytest.mark.parametrize("written", ["{}", "sub-{}"])
+def test_participants_are_found_with_and_without_sub(tmp_path, called, capsys, written):
+    subjects = [written.format(f"{i:02d}") for i in range(12)]
+    table = series_table(tmp_path, subject=subjects)
+    scans = pd.DataFrame({"scan_id": subjects, "subject": subjects})
+    write_table(scans.reindex(columns=list(COLUMNS)), tmp_path / "out/results/t/scans.tsv", COLUMNS)
+    assert run(table, tmp_path / "out", "participant", "--participant-label", "01", "sub-02") == 0
+    assert run(table, tmp_path / "out", "participant", "--participant-label", "01", "sub-77") == 2
+    assert "--participant-label 77: no such participant" in said(capsys)
+
+
 def test_participants_need_no_labels_but_snakemake_and_a_usable_scan(
     bids, tmp_path, called, capsys, caplog, monkeypatch
 ):
@@ -111,7 +122,7 @@ def test_participants_need_no_labels_but_snakemake_and_a_usable_scan(
     assert called.pop()[0][3:5] == ["series", "quality_pages"]
     assert load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
     index_of(tmp_path / "out", sub02="no T1w image")
-    for label, words in (("02", "no usable scan of these participants"), ("99", "sub-99: no such participant")):
+    for label, words in (("02", "no usable scan of these participants"), ("99", "99: no such participant")):
         assert run(bids, tmp_path / "out", "participant", "--participant-label", label) == 2 and called.pop()
         assert words in said(capsys) and "no T1w image" in caplog.text
     monkeypatch.setattr(run_app, "find_spec", lambda name: None)
