@@ -161,6 +161,30 @@ def test_options_become_keys(bids, tmp_path, called, monkeypatch):
     assert Path(after("--workflow-profile", command)).samefile(ROOT / "workflow/profiles/slurm")
 
 
+def test_paths_lead_from_where_the_command_is_typed(bids, tmp_path, called, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "my.yaml",
+        "d.yaml",
+        "r.tsv",
+        "own/atlas-X_space-MNI_dseg.nii.gz",
+        "home/x",
+        "work/x",
+        "svm/x",
+        "aal116/x",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("model: svm" if name == "my.yaml" else "")
+    options = ["--atlas", "own", "aal116", "--model", "my.yaml", "svm", "--denoise", "d.yaml"]
+    options += ["--set", "quality.ratings=r.tsv", "paths.templateflow_home=home", "paths.work=work"]
+    assert run(bids, "out", "group", "--label", "diagnosis", *options) == 0
+    config = load_config(tmp_path / "out/study.yaml")
+    assert config.atlases == [str(tmp_path / "own"), "aal116"]
+    assert config.models == [str(tmp_path / "my.yaml"), "svm"]
+    assert (config.denoise, config.quality.ratings) == (str(tmp_path / "d.yaml"), tmp_path / "r.tsv")
+    assert (config.paths.templateflow_home, config.paths.work) == (tmp_path / "home", Path("work"))
+
+
 def test_a_dry_run_names_what_is_missing(bids, tmp_path, called, capsys, monkeypatch):
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "nothing"))
     monkeypatch.delenv("BOLT_ATLAS_DIR", raising=False)
