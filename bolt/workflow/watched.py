@@ -129,8 +129,10 @@ def titles(study: Study) -> list[str]:
 def reported(study: Study) -> list[Any]:
     """Return what the pages of the report show."""
     atlases = [describe_atlas(place) for place in study.config.atlas_places.values()]
-    models = [(model.title, model.description, model.reference) for model in study.models.values()]
-    return [templates(study), study.config.model_dump(mode="json"), study.dataset, atlases, models]
+    # what a search found, which has no job that the report waits for: it would be searched again
+    searched = [sha256(path) for path in sorted((study.layout.results / "search").glob("**/best.json"))]
+    config, models = study.config.model_dump(mode="json"), list(study.models.values())
+    return [templates(study), config, study.dataset, atlases, models, searched]
 
 
 def atlas_files(study: Study) -> list[str]:

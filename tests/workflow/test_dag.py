@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -235,6 +236,24 @@ def test_what_a_change_runs_again(keys):
         if "atlases" in change:
             found -= {"explanation"}  # which reads the image alone, as far as that is staged
         assert found == stages | {"report"}, change
+
+
+def test_what_is_stated_of_a_model_and_what_a_search_found_are_in_the_next_report(tmp_path, keys):
+    keys = keys | {"paths": {"results": str(tmp_path / "results")}, "models": [str(tmp_path / "own.yaml")]}
+    write_yaml(tmp_path / "rows.yaml", {"title": "Rows", "rows": [{"model": str(tmp_path / "own.yaml")}]})
+    keys |= {"experiments": [str(tmp_path / "rows.yaml")]}
+    svm, stated = {"model": "svm"}, {"family": "GNN", "fidelity": {"level": "core", "note": "Narrower."}}
+    found = []
+    for model, trial in ((svm, 1), (svm | {"family": "GNN"}, 1), (svm | stated, 1), (svm | stated, 2)):
+        write_yaml(tmp_path / "own.yaml", model)
+        run = Run(keys)
+        study = run.layout.study("dosenbach160", "own", 0)
+        write_json({"trial": trial}, study / "best.json")
+        found.append((read_by_stages(run), run.experiment_settings("rows")))
+    read, rows = zip(*found, strict=True)
+    for before, after in pairwise(read):
+        assert {stage for stage in after if after[stage] != before[stage]} == {"report"}
+    assert len(set(rows)) == 3
 
 
 def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path, keys):
