@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Dataset, Model, nearest
+from bolt.config import ROOT, Config, Dataset, Model, nearest, shipped_file
 from bolt.config.keys import parse
 from bolt.datasets.participants import read_series_table
 from bolt.io.errors import ConfigError, DataError
@@ -39,6 +39,9 @@ FEW, SMALL = 100, "bolt_small"
 """Of fewer labelled scans, the model by default."""
 FILTERS = {"task": "tasks", "session": "sessions", "run": "runs"}
 """Entities of a BIDS filter, and the dataset's keys."""
+FILES = {*configuration.NAMED, "quality.ratings", "subjects_table", "restricted_table"}
+FOLDERS = {"atlases", "paths.atlas_dir", "paths.templateflow_home", "bids"}
+"""Keys that may name what a user has; `paths.results` and `paths.work` are places in the output folder."""
 log = logging.getLogger("bolt")
 
 
@@ -80,7 +83,8 @@ class Wishes:
     def of(cls, options: argparse.Namespace) -> Wishes:
         """Return what the options of a study ask for (``commands.toml``)."""
         keys = ("denoise", "device")
-        settings: dict[str, Any] = {key: value for key in keys if (value := getattr(options, key)) is not None}
+        given = {key: value for key in keys if (value := getattr(options, key)) is not None}
+        settings: dict[str, Any] = {key: from_here(key, value) for key, value in given.items()}
         settings |= {"preprocess": {"space": options.space}} if options.space else {}
         settings |= {"seeds": options.seed} if options.seed else {}
         settings |= {"folds": {"outer": options.folds}} if options.folds is not None else {}
@@ -93,8 +97,8 @@ class Wishes:
             positive=options.positive,
             columns={key: column for key, column in columns.items() if column is not None},
             filters={"tasks": options.task_id, "sessions": options.session_id, "runs": options.run_id},
-            atlases=options.atlas or [],
-            models=options.model or [],
+            atlases=from_here("atlases", options.atlas or []),
+            models=from_here("models", options.model or []),
             given={file: kind for kind in FROM_FILE for file in getattr(options, kind) or []},
             settings=settings,
         )
@@ -112,9 +116,28 @@ def _assign(settings: dict[str, Any], assignment: str) -> None:
         if not isinstance(group, dict):
             raise ConfigError(f"--set {assignment}: '{part}' is not a group of keys", hint="See config/config.yaml")
     try:
-        group[last] = yaml.safe_load(text)
+        group[last] = from_here(key, yaml.safe_load(text))
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {assignment}: not a value ({' '.join(str(error).split())})") from None
+
+
+def from_here(key: str, value: Any) -> Any:
+    """Return a setting, as absolute paths where it names what is there: those of a configuration lead from its folder.
+
+    Parameters
+    ----------
+    key : str
+        Of a configuration or dataset, such as ``quality.ratings``.
+    value : object
+        Names of what comes with BolT stay names.
+    """
+    if isinstance(value, list):
+        return [from_here(key, one) for one in value]
+    kind = configuration.NAMED.get(key)
+    if not isinstance(value, str) or (kind and shipped_file(kind, value)):
+        return value
+    there = (key in FILES and os.path.isfile(value)) or (key in FOLDERS and os.path.isdir(value))
+    return str(_as_given(Path(value))) if there else value
 
 
 def read_filter(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bolt.atlases.description import describe_atlas
-from bolt.cli.new_study import Wishes, source_of_folder, write_study
+from bolt.cli.new_study import Wishes, from_here, source_of_folder, write_study
 from bolt.cli.run_app import call_workflow
 from bolt.config import known, load_denoise
 from bolt.config.layout import Layout
@@ -149,7 +149,7 @@ def wishes_of(options: argparse.Namespace, pack: Pack, work: Path) -> Wishes:
             write_yaml({key: value for key, value in denoising.items() if key != "name"}, path)
             denoise = str(path)
     if options.atlas is not None:
-        atlas = str(Path(options.atlas).absolute()) if Path(options.atlas).exists() else options.atlas
+        atlas = from_here("atlases", options.atlas)
     else:
         try:
             describe_atlas(atlas)

@@ -100,9 +100,10 @@ def _participants(options: argparse.Namespace, place: Path, config: Config, data
     if status or (options.dry_run and not scans_table.is_file()):
         return status
     scans = read_table(scans_table, text=TEXT_COLUMNS)
-    names = {name if name.startswith("sub-") else f"sub-{name}" for name in options.participant_label}
-    theirs = scans[scans["subject"].isin(names) | scans["subject"].isin(options.participant_label)]
-    unknown = sorted(names - set(theirs["subject"]))
+    names = {name.removeprefix("sub-") for name in options.participant_label}
+    subjects = scans["subject"].str.removeprefix("sub-")  # tables of series write them with or without
+    theirs = scans[subjects.isin(names)]
+    unknown = sorted(names - set(subjects))
     if unknown:
         what = f"--participant-label {unknown[0]}: no such participant"
         raise ConfigError(what, where=scans_table, hint="See its column 'subject'")

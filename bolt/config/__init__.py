@@ -65,9 +65,12 @@ class Folds(Keys):
     )
 
     @model_validator(mode="after")
-    def _same_for_all(self) -> Folds:
+    def _chosen_folds(self) -> Folds:
         if self.side_by_side and isinstance(self.run, dict):
             raise ValueError("'side_by_side' needs the same folds for all models: give 'run' as a list")
+        for folds in self.run.values() if isinstance(self.run, dict) else [self.run]:
+            if folds is not None and not 0 < len(folds) == len(set(folds)):
+                raise ValueError("'run' must name at least one fold, and none twice (null: all)")
         return self
 
     def of(self, model: str) -> list[int]:
@@ -332,7 +335,7 @@ def with_own_files(raw: dict[str, Any], configfiles: Sequence[str | Path]) -> tu
         is_name = isinstance(name, str) and Path(name).name == name and not name.endswith((".yaml", ".yml"))
         if not is_name:
             return name
-        kind, shipped = NAMED[key], _shipped_file(NAMED[key], name)
+        kind, shipped = NAMED[key], shipped_file(NAMED[key], name)
         found = (own for own in (_place_of(kind, name, folder) for folder in folders) if os.path.isfile(own))
         own = next((own for own in found if not (shipped and own.samefile(shipped))), None)
         if own is None:
@@ -353,7 +356,7 @@ def with_own_files(raw: dict[str, Any], configfiles: Sequence[str | Path]) -> tu
     return raw, notes
 
 
-def _shipped_file(kind: str, name: str) -> Path | None:
+def shipped_file(kind: str, name: str) -> Path | None:
     """Find the file of this name that comes with BolT; of an atlas in several sizes, that of the family."""
     place = _place_of(kind, name, ROOT if kind == ATLAS else ROOT / "config")
     if place.is_file() or kind != ATLAS:

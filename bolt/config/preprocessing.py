@@ -79,6 +79,8 @@ class Denoise(Keys):
 
     @model_validator(mode="after")
     def _one_way(self) -> Denoise:
+        if self.high_pass and self.low_pass and self.high_pass >= self.low_pass:
+            raise ValueError("'high_pass' must be below 'low_pass': what is between them is kept")
         if self.strategy is None:
             if self.parameters:
                 raise ValueError("'parameters' belong to a 'strategy'")

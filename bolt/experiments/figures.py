@@ -230,6 +230,7 @@ def draw_cost(table: pd.DataFrame, out: Path) -> None:
                     colour, style = looks[str(row)]
                     known = line.dropna(subset=[measure])
                     axis.loglog(known["length"], known[measure] / size, style, marker="o", ms=2.5, lw=1.3, color=colour)
+                axis.yaxis.set_major_formatter("{x:g}")  # the default writes formulae
                 axis.set_title(f"{name}, {unit}")
                 axis.set_xticks(lengths, [str(n) for n in lengths])
                 axis.minorticks_off()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal, cast
 
 import torch
@@ -10,6 +13,8 @@ from torch.nn import functional
 
 from bolt.io.errors import ConfigError, DataError
 from bolt.models.parts import masks
+
+log = logging.getLogger(__name__)
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
@@ -21,9 +26,22 @@ def dropout(x: Tensor, p: float) -> Tensor:
     if not dropped:
         return x
     seed = masks.draw_seed()
-    if x.is_cuda and x.dtype != torch.float64 and (in_triton := masks.in_triton()) is not None:
+    if x.is_cuda and x.dtype != torch.float64 and (in_triton := dropout_in_triton()) is not None:
         return in_triton(x, dropped, seed)
     return keep(x, masks.kept_of(x, dropped, seed), masks.scale_of(dropped))
+
+
+@cache
+def dropout_in_triton() -> Callable[[Tensor, int, masks.Seed], Tensor] | None:
+    """Return dropout in Triton, of a tensor on a GPU, or None where Triton is missing or has no C compiler."""
+    try:
+        from bolt.models.parts.triton_masks import Dropout
+
+        Dropout.apply(torch.zeros(1, device="cuda"), 0, 0)
+    except Exception as error:  # of many kinds, from Triton, its compilers and the driver
+        log.info("dropout is computed by torch, which is slower, without Triton: %s", error)
+        return None
+    return Dropout.apply
 
 
 def keep(x: Tensor, kept: Tensor, scale: float) -> Tensor:

@@ -48,7 +48,7 @@ def number(value: Any, digits: int = 3) -> str:
         return DASH
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
-    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+    return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
 def known(value: Any) -> Any:

@@ -283,17 +283,16 @@ def preprocessing_peak(run: Run, jobs: int) -> float:
 def volumes_to_do(run: Run) -> list[int]:
     """Return the volumes of every raw scan not preprocessed yet; before scans are listed, those that headers state.
 
-    A scan is done where there is what the run wants of it: the kept image, or else the series of the run's variant. Its
-    own status shows neither: both output spaces share it, and it stays when the image is deleted.
+    A scan is done where there is the kept image, of which series are made, or the series of the run's variant, for
+    which no image is made again. Its own status shows neither: both output spaces share it, and it stays without image.
     """
     dataset, volumes = run.dataset, []
     if (scans := listed_scans(run)) is not None:
         for scan in scans[scans["kind"] == "raw"].itertuples():
             bold, status = run.layout.bold(str(scan.scan_id)), run.layout.series_status(str(scan.scan_id))
-            if run.config.preprocess.keep_bold and not run.layout.native:
-                done = bold.is_file() and bold.stat().st_size > 0  # a scan that failed leaves it empty
-            else:
-                done = status.is_file() and read_json(status)["state"] == "ok"
+            there = run.config.preprocess.keep_bold and not run.layout.native and bold.is_file()
+            kept = there and bold.stat().st_size > 0  # a scan that failed leaves it empty
+            done = kept or (status.is_file() and read_json(status)["state"] == "ok")
             volumes += [] if done else [int(scan.n_volumes)]
         return volumes
     if dataset.source == "phantom" and dataset.simulate is not None:

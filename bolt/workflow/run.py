@@ -192,7 +192,7 @@ class Run(ScanFiles):
     def experiment_settings(self, name: str) -> str:
         """Return what an experiment's file contains, what its models are called, and the paper's values of it."""
         table = paper_table(name)
-        titles = [(row.row, model.title, model.family) for row, model in self.experiment_rows[name]]
+        titles = [(row.row, model.title, model.family, model.fidelity) for row, model in self.experiment_rows[name]]
         about = [paper_dataset(self.dataset, self.config.folds.scheme), self.dataset.coloured]
         if self.experiments[name].kind == "complexity":  # which measures the models themselves
             models = [model for _, model in self.experiment_rows[name]]

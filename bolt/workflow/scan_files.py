@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,13 +28,22 @@ def batches(n_scans: int) -> int:
     return -(-n_scans // BATCH)
 
 
+def _stamp(file: Any) -> tuple[int, int] | None:
+    """Return size and time of a file, or of where a link leads, if it is there."""
+    try:
+        found = os.stat(file)
+    except (OSError, TypeError):
+        return None
+    return found.st_size, int(found.st_mtime)  # not every copy keeps parts of seconds
+
+
 class ScanTable:
     """One version of the scan table; looked up thousands of times."""
 
     def __init__(self, path: Path) -> None:
         table = read_table(path, text=TEXT_COLUMNS).set_index("scan_id", drop=False)
         self.scans = table[table.exclude_reason.isna()]
-        self.slices: dict[str, list[Any]] = {}
+        self.settings: dict[str, str] = {}
 
     @cached_property
     def t1w_of(self) -> dict[str, list[str]]:
@@ -47,10 +58,16 @@ class ScanTable:
         return {name: position for position, name in enumerate(names)}
 
     @cached_property
-    def facts(self) -> dict[str, tuple[str, ...]]:
+    def facts(self) -> dict[str, Any]:
         """Return what preprocessing reads of every scan, as text: all at once, because row by row takes seconds."""
-        table = self.scans[["tr", "t1w", "sbref", "mask", "confounds"]].astype(str)
-        return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
+        table = self.scans[["kind", "tr", "bold", "t1w", "sbref", "mask", "confounds"]].astype(str)
+        return dict(zip(table.index, table.itertuples(index=False), strict=True))
+
+    @cached_property
+    def series_stamps(self) -> str:
+        """Return a hash of size and time of all ready series."""
+        series = self.scans.loc[self.scans["kind"] == "series", "bold"]
+        return hashlib.sha256(repr([_stamp(file) for file in series]).encode()).hexdigest()
 
 
 class ScanFiles:
@@ -162,15 +179,30 @@ class ScanFiles:
         return waits
 
     def scan_settings(self, scan_id: str) -> str:
-        """Return what preprocessing reads of a scan in the index and, about slices, in the sidecar."""
-        facts: list[Any] = list(self._table.facts[scan_id])
-        if self.scans.kind[scan_id] == "raw" and self.config.preprocess.slice_timing == "auto":
-            kept = self._table.slices  # because Snakemake asks whenever it chooses jobs
-            if scan_id not in kept:
-                about = metadata_of(self.scans.bold[scan_id])
-                kept[scan_id] = [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
-            facts += kept[scan_id]
-        return repr(facts)
+        """Return what preprocessing reads of a scan in the index and, about slices, in the sidecar; and its `stamps`.
+
+        Those of its T1w are left to the anatomical job, whose outputs it waits for.
+        """
+        kept = self._table.settings  # because Snakemake asks whenever it chooses jobs
+        if scan_id not in kept:
+            scan = self._table.facts[scan_id]
+            facts: list[Any] = list(scan)
+            if scan.kind == "raw" and self.config.preprocess.slice_timing == "auto":
+                about = metadata_of(scan.bold)
+                facts += [about.get("SliceTiming"), about.get("SliceEncodingDirection")]
+            kept[scan_id] = repr(facts) + self.stamps([scan.bold, scan.sbref, scan.mask, scan.confounds])
+        return kept[scan_id]
+
+    def stamps(self, files: Iterable[Any]) -> str:
+        """Return size and time of files that are no downloads: Snakemake alone misses one replaced by an older one."""
+        if self.dataset.downloaded:  # which are not there when their jobs are planned
+            return ""
+        return repr([_stamp(file) for file in files])
+
+    @property
+    def series_stamps(self) -> str:
+        """Return a hash of the `stamps` of ready series, which their cache has read."""
+        return "" if self.dataset.downloaded else self._table.series_stamps
 
     @property
     def subjects_table(self) -> Path:

@@ -65,6 +65,8 @@ LOG_NAMES = {
     **{name: f"{{{name}}}" for name in ("folder", "prefix", "scan")},
 }
 """How a wildcard of a rule's outputs is written in the names of its logs, in this order."""
+FLAGS = "DFSafhklptv"
+"""Short options of `snakemake` that have no value, so that others may follow each in one word; and `n`, a dry run."""
 SHARE_ONE = 2
 """Trainings of one GPU at a time: more would compete for its memory."""
 
@@ -230,8 +232,11 @@ def joined(workflow: Any, name: str, place: str, position: int) -> str:
 
 
 def is_dry_run(arguments: list[str]) -> bool:
-    """Return whether the `snakemake` command asks for a dry run."""
-    return any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run", argument) for argument in arguments)
+    """Return whether the `snakemake` command asks for a dry run.
+
+    Its own parser, which `bolt check` does without, takes a second to import.
+    """
+    return any(re.fullmatch(rf"-[{FLAGS}]*n.*|--dry-?run", argument) for argument in arguments)
 
 
 def trainings_at_once(device: str, devices: Path = Path("/dev")) -> int | None:

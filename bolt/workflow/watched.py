@@ -24,11 +24,11 @@ from bolt.models.suitability import minimum_volumes
 
 INDEXED = {
     "bids": r".*\..*",
-    "fmriprep": r".*_bold\.|.*_desc-brain_mask\.|.*_desc-confounds_",
-    "bids_series": r"sub-.*(_timeseries\.|\.ptseries\.nii|_motion\.tsv|_bold\.json)",
+    "fmriprep": r"(.*_)?bold\.|.*_desc-brain_mask\.|.*_desc-confounds_",
+    "bids_series": r"sub-.*(_timeseries\.|\.ptseries\.nii|_motion\.tsv|_bold(map)?\.json)",
 }
 """Names of the files that the index looks for, at the top of a dataset's folder and in those of its subjects."""
-AT_TOP = r"^sub-|_bold\.json$|_events\.tsv$|^\.bidsignore$"
+AT_TOP = r"^sub-|(^|_)bold\.json$|_events\.tsv$|^\.bidsignore$"
 """Of the files at the top, those that the index reads: no change of a README makes it anew."""
 HCP_SCANS = "*/MNINonLinear/Results/?fMRI_*_??/"
 HCP_FILES = ("?fMRI_*_??.nii.gz", "brainmask_fs.2.nii.gz", "Movement_*.txt", "EVs/*.txt")
@@ -130,8 +130,10 @@ def titles(study: Study) -> list[str]:
 def reported(study: Study) -> list[Any]:
     """Return what the pages of the report show."""
     atlases = [describe_atlas(place) for place in study.config.atlas_places.values()]
-    models = [(model.title, model.description, model.reference) for model in study.models.values()]
-    return [templates(study), study.config.model_dump(mode="json"), study.dataset, atlases, models]
+    # what a search found, which has no job that the report waits for: it would be searched again
+    searched = [sha256(path) for path in sorted((study.layout.results / "search").glob("**/best.json"))]
+    config, models = study.config.model_dump(mode="json"), list(study.models.values())
+    return [templates(study), config, study.dataset, atlases, models, searched]
 
 
 def atlas_files(study: Study) -> list[str]:

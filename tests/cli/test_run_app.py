@@ -103,6 +103,17 @@ def test_some_participants_are_made_beside_others(bids, tmp_path, called, monkey
     assert all(env[run_app.SHARED] == "1" for _, env in called)
 
 
+@pytest.mark.parametrize("written", ["{}", "sub-{}"])
+def test_participants_are_found_with_and_without_sub(tmp_path, called, capsys, written):
+    subjects = [written.format(f"{i:02d}") for i in range(12)]
+    table = series_table(tmp_path, subject=subjects)
+    scans = pd.DataFrame({"scan_id": subjects, "subject": subjects})
+    write_table(scans.reindex(columns=list(COLUMNS)), tmp_path / "out/results/t/scans.tsv", COLUMNS)
+    assert run(table, tmp_path / "out", "participant", "--participant-label", "01", "sub-02") == 0
+    assert run(table, tmp_path / "out", "participant", "--participant-label", "01", "sub-77") == 2
+    assert "--participant-label 77: no such participant" in said(capsys)
+
+
 def test_participants_need_no_labels_but_snakemake_and_a_usable_scan(
     bids, tmp_path, called, capsys, caplog, monkeypatch
 ):
@@ -111,7 +122,7 @@ def test_participants_need_no_labels_but_snakemake_and_a_usable_scan(
     assert called.pop()[0][3:5] == ["series", "quality_pages"]
     assert load_dataset(str(tmp_path / "out/datasets/study.yaml")).label is None
     index_of(tmp_path / "out", sub02="no T1w image")
-    for label, words in (("02", "no usable scan of these participants"), ("99", "sub-99: no such participant")):
+    for label, words in (("02", "no usable scan of these participants"), ("99", "99: no such participant")):
         assert run(bids, tmp_path / "out", "participant", "--participant-label", label) == 2 and called.pop()
         assert words in said(capsys) and "no T1w image" in caplog.text
     monkeypatch.setattr(run_app, "find_spec", lambda name: None)
@@ -148,6 +159,30 @@ def test_options_become_keys(bids, tmp_path, called, monkeypatch):
     command = called[0][0]
     assert "--dry-run" in command
     assert Path(after("--workflow-profile", command)).samefile(ROOT / "workflow/profiles/slurm")
+
+
+def test_paths_lead_from_where_the_command_is_typed(bids, tmp_path, called, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "my.yaml",
+        "d.yaml",
+        "r.tsv",
+        "own/atlas-X_space-MNI_dseg.nii.gz",
+        "home/x",
+        "work/x",
+        "svm/x",
+        "aal116/x",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("model: svm" if name == "my.yaml" else "")
+    options = ["--atlas", "own", "aal116", "--model", "my.yaml", "svm", "--denoise", "d.yaml"]
+    options += ["--set", "quality.ratings=r.tsv", "paths.templateflow_home=home", "paths.work=work"]
+    assert run(bids, "out", "group", "--label", "diagnosis", *options) == 0
+    config = load_config(tmp_path / "out/study.yaml")
+    assert config.atlases == [str(tmp_path / "own"), "aal116"]
+    assert config.models == [str(tmp_path / "my.yaml"), "svm"]
+    assert (config.denoise, config.quality.ratings) == (str(tmp_path / "d.yaml"), tmp_path / "r.tsv")
+    assert (config.paths.templateflow_home, config.paths.work) == (tmp_path / "home", Path("work"))
 
 
 def test_a_dry_run_names_what_is_missing(bids, tmp_path, called, capsys, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from bolt import config as configuration
-from bolt.config import ROOT, Config, Dataset, Experiment, Model, Space, parse
+from bolt.config import ROOT, Config, Dataset, Denoise, Experiment, Model, Space, parse
 from bolt.config.layout import folder_of, prefix_of
 from bolt.config.models import Fidelity, told_apart
 from bolt.config.study import Study
@@ -29,6 +29,10 @@ from tests.stages import stage
         (Config, {"dataset": "x", "models": ["bolt", "bolt"]}, "'models': .*has duplicate entries"),
         (Model, {"name": "a", "model": "bolt", "covariates": ["age", "age"]}, "'covariates': .*has duplicate entries"),
         (Config, {"dataset": "x", "seeds": [-1]}, "seeds"),
+        (Config, {"dataset": "x", "folds": {"run": []}}, "'folds': .*'run' must name at least one fold"),
+        (Config, {"dataset": "x", "folds": {"run": [0, 0]}}, "'folds': .*and none twice"),
+        (Config, {"dataset": "x", "folds": {"run": {"svm": [1, 1]}}}, "'folds': .*and none twice"),
+        (Denoise, {"name": "x", "high_pass": 0.1, "low_pass": 0.1}, "'high_pass' must be below 'low_pass'"),
     ],
 )
 def test_mistakes_are_named_with_their_key(kind, keys, message):

@@ -117,7 +117,7 @@ def test_an_index_is_made_anew_for_what_it_reads(tmp_path):
     before = files_of(about)
     (bids / "README.md").write_text("changed")
     assert files_of(about) == before
-    for name in (".bidsignore", "task-rest_bold.json", "sub-01/func/sub-01_task-rest_events.tsv"):
+    for name in (".bidsignore", "task-rest_bold.json", "bold.json", "sub-01/func/sub-01_task-rest_events.tsv"):
         (bids / name).write_text("{}")
         assert before != (before := files_of(about)), name
 
@@ -127,15 +127,18 @@ def test_an_index_is_made_anew_for_what_it_reads(tmp_path):
     [
         ("fmriprep", "sub-01/func/sub-01_task-rest_desc-confounds_timeseries.tsv"),
         ("fmriprep", "sub-01/func/sub-01_task-rest_space-T1w_desc-brain_mask.nii.gz"),
+        ("fmriprep", "bold.json"),
+        ("fmriprep", "task-rest_bold.json"),
         ("bids_series", "sub-01/func/sub-01_task-rest_motion.tsv"),
         ("bids_series", "sub-01/func/sub-01_task-rest_seg-Gordon_den-91k_stat-mean_boldmap.ptseries.nii"),
+        ("bids_series", "sub-01/func/sub-01_task-rest_seg-Gordon_den-91k_stat-mean_boldmap.json"),
         ("hcp", "100307/MNINonLinear/Results/tfMRI_WM_LR/EVs/0bk_body.txt"),
     ],
 )
 def test_what_is_added_to_derivatives_later_is_indexed(tmp_path, source, name):
     about = Dataset(name="x", source=source, path=tmp_path, label=None, hcp={"bucket": None})
     before = files_of(about)
-    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
     assert files_of(about) != before
 

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from bolt.models import layers
 from bolt.models.parts import masks
 from tests.models.test_window_attention import supported
 
@@ -71,10 +72,10 @@ def test_a_gpu_without_triton_equals_a_cpu():
 
 def test_a_gpu_without_triton_uses_torch(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "bolt.models.parts.triton_masks", None)
-    masks.in_triton.cache_clear()
+    layers.dropout_in_triton.cache_clear()
     with caplog.at_level("INFO"):
-        assert masks.in_triton() is None
-    masks.in_triton.cache_clear()
+        assert layers.dropout_in_triton() is None
+    layers.dropout_in_triton.cache_clear()
     assert "computed by torch" in caplog.text
 
 

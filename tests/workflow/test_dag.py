@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,28 @@ def test_output_in_the_scans_own_voxels_needs_no_new_anatomy_and_no_4d_image(ind
     os.utime(sidecar, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
+def test_a_replaced_scan_runs_its_jobs_again_even_if_it_is_older(indexed, monkeypatch):
+    """As `rsync -a` and `cp -p` leave it; of other scans, and of fractions of seconds, nothing depends."""
+    monkeypatch.chdir(indexed[0])
+    images = [Path(f"bids/sub-{i:02d}/func/sub-{i:02d}_task-rest_bold.nii.gz") for i in (1, 2)]
+    os.utime(images[0], (10, 10))
+    os.utime(images[1], (10, 10))
+
+    def read() -> list[str]:
+        run = Run(read_yaml(indexed[1]))
+        return [run.scan_settings(f"sub-{i:02d}_task-rest") for i in (1, 2)] + [run.stamps(run.t1w("sub-01"))]
+
+    before = read()
+    os.utime(images[0], (10.5, 10.5))
+    assert read() == before
+    os.utime(images[0], (5, 5))
+    assert [one == other for one, other in zip(read(), before, strict=True)] == [False, True, True]
+    images[1].rename("away")  # the plan says what is missing
+    assert read()[1] != before[1]
+    Path("away").rename(images[1])
+    assert Run(read_yaml(indexed[1]) | {"dataset": "abide1"}).stamps(images) == "", "downloads may still be missing"
+
+
 def test_a_subjects_job_on_a_cluster_does_not_wait_for_torch(indexed):
     one = ["--target-jobs", "anatomical:folder=sub-01,prefix=sub-01", "--mode", "remote"]
     one += ["--target-files-omit-workdir-adjustment"]
@@ -237,6 +260,24 @@ def test_what_a_change_runs_again(keys):
         assert found == stages | {"report"}, change
 
 
+def test_what_is_stated_of_a_model_and_what_a_search_found_are_in_the_next_report(tmp_path, keys):
+    keys = keys | {"paths": {"results": str(tmp_path / "results")}, "models": [str(tmp_path / "own.yaml")]}
+    write_yaml(tmp_path / "rows.yaml", {"title": "Rows", "rows": [{"model": str(tmp_path / "own.yaml")}]})
+    keys |= {"experiments": [str(tmp_path / "rows.yaml")]}
+    svm, stated = {"model": "svm"}, {"family": "GNN", "fidelity": {"level": "core", "note": "Narrower."}}
+    found = []
+    for model, trial in ((svm, 1), (svm | {"family": "GNN"}, 1), (svm | stated, 1), (svm | stated, 2)):
+        write_yaml(tmp_path / "own.yaml", model)
+        run = Run(keys)
+        study = run.layout.study("dosenbach160", "own", 0)
+        write_json({"trial": trial}, study / "best.json")
+        found.append((read_by_stages(run), run.experiment_settings("rows")))
+    read, rows = zip(*found, strict=True)
+    for before, after in pairwise(read):
+        assert {stage for stage in after if after[stage] != before[stage]} == {"report"}
+    assert len(set(rows)) == 3
+
+
 def test_another_image_of_an_own_atlas_is_averaged_over_anew(tmp_path, keys):
     """Its description has no hash, and its table of labels may stay as it is."""
     folder = tmp_path / "mine"
@@ -318,11 +359,23 @@ def test_a_cutoff_runs_quality_again_and_no_preprocessing(tmp_path):
     layout = Layout(own.model_copy(update={"paths": there}))
     make_up(layout, "dosenbach160")
     quality = str(layout.quality.relative_to(tmp_path))
-    assert snakemake(tmp_path, "--touch", quality, config=config).returncode == 0
+    assert snakemake(tmp_path, "--touch", "--forceall", quality, config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "-n", quality, config=config).stdout
     write_yaml(config, read_yaml(config) | {"quality": {"max_mean_fd": 0.5}})
     shutil.rmtree(tmp_path / "work", ignore_errors=True)  # it may be deleted
     assert set(planned_by(tmp_path, "series", config=config)[0]) == {"quality", "rois", "cache", "exclusions", "series"}
+    planned = planned_by(tmp_path, "series", config=config)[0]
+    for image, more in (
+        ("func/sub-03_task-rest_bold", {"functional", "parcellate"}),
+        ("anat/sub-03_T1w", {"anatomical"}),
+    ):
+        before = set(planned)
+        os.utime(tmp_path / f"bids/sub-03/{image}.nii.gz", (9, 9))  # replaced by one that is older than what was made
+        assert snakemake(tmp_path, "results/own/scans.tsv", config=config).returncode == 0  # looks the same
+        planned = planned_by(tmp_path, "series", config=config)[0]
+        assert set(planned) - before == more and planned["functional"] == 1
+    assert snakemake(tmp_path, "--touch", quality, config=config).returncode == 0  # as if the times were lost
+    assert "Nothing to be done" in snakemake(tmp_path, "-n", quality, config=config).stdout
     transform = layout.anatomical_files("sub-03")["forward"]  # deleted by hand, it is made again
     transform.unlink()
     assert planned_by(tmp_path, str(transform.relative_to(tmp_path)), config=config)[0].get("anatomical") == 1
@@ -347,6 +400,10 @@ def test_a_mended_series_is_read_again(tmp_path):
     assert snakemake(tmp_path, "series", config=config).returncode == 0
     for table in (tmp_path / "results/mine/scans.tsv", next((tmp_path / "results").rglob("index.tsv"))):
         assert pd.read_csv(table, sep="\t").set_index("scan_id").n_volumes["sub-03_task-rest"] == 61
+    assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
+    os.utime(tmp_path / "series/sub-04_task-rest.npy", (9, 9))  # replaced by one as large, but older
+    assert {"index", "cache"} <= set(planned_by(tmp_path, "series", config=config)[0])
+    assert snakemake(tmp_path, "series", config=config).returncode == 0
     assert "Nothing to be done" in snakemake(tmp_path, "series", config=config).stdout
 
 

@@ -56,6 +56,8 @@ def test_a_scan_is_done_when_there_is_what_is_asked_for(run):
     for scan in run.scans.scan_id:
         finish(run, scan)
     assert preprocessing_peak(run, 4) == 0
+    late = Run(keys | {"preprocess": {"keep_bold": True}})
+    assert preprocessing_peak(late, 4) == 0, "images that are deleted already do not return"
     keeping = Run(keys | {"denoise": "36p", "preprocess": {"keep_bold": True}})
     bold = keeping.layout.bold(run.scans["scan_id"].iloc[-1])
     for content, left in ((None, 6), ("", 6), ("image", 5)):  # empty: left by a failure

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import yaml
+from snakemake.cli import get_argument_parser
 
 from bolt.config import ROOT
 from bolt.workflow.scan_files import ScanFiles
-from bolt.workflow.snakemake import joined, trainings_at_once
+from bolt.workflow.snakemake import FLAGS, is_dry_run, joined, trainings_at_once
 from tests.snake import series_dataset
 
 
@@ -59,6 +60,15 @@ def test_both_profiles_of_clusters_say_the_same_but_for_the_gpu_of_any_job():
     generic["default-resources"].remove("gres=''")
     for key in ("jobs", "retries", "group-components", "resources", "set-resource-scopes", "default-resources"):
         assert generic[key] == slurm[key], key
+
+
+def test_a_dry_run_is_what_snakemake_takes_for_one():
+    parser = get_argument_parser()
+    words = ["-n", "-pn", "-nc2", "-np", "--dry-run", "--dryrun", "-sSnakefile", "-drun", "-c2", "--nolock"]
+    for word in words:
+        assert is_dry_run(["snakemake", word]) == parser.parse_known_args([word])[0].dryrun, word
+    flags = {word[1] for action in parser._actions if action.nargs == 0 for word in action.option_strings}
+    assert set(FLAGS) == flags - {"-", "n"}
 
 
 def test_snakemake_finds_the_default_profile():

@@ -21,6 +21,8 @@ rule anatomical:
     threads: run.config.preprocess.threads
     resources:
         **run.resources("anatomical"),
+    params:
+        images=lambda wildcards: run.stamps(run.t1w(wildcards.folder)),
     shell:
         f"python -m bolt anatomical {CONFIG} --folder {{wildcards.folder}} {FILES} "
         f"{THREADS} {GUARDED}"

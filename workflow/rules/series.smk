@@ -29,6 +29,8 @@ rule cache:
         "../envs/learning.yaml"
     resources:
         **run.resources("cache"),
+    params:
+        files=lambda wildcards: run.series_stamps,
     shell:
         f"python -m bolt cache {CONFIG} --atlas {{wildcards.atlas}} {FILES} {LOGGED}"
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -113,19 +112,6 @@ def kept_of_lines(lines: Tensor, n_groups: int, dropped: int, seed: Seed) -> Ten
         kernel.library.write_mask(ctypes.byref(call), ctypes.c_int64(kernel.level))
         return kept
     return in_torch(lines, n_groups, dropped, seed)
-
-
-@cache
-def in_triton() -> Callable[[Tensor, int, Seed], Tensor] | None:
-    """Return dropout in Triton, of a tensor on a GPU, or None where Triton is missing or has no C compiler."""
-    try:
-        from bolt.models.parts.triton_masks import Dropout
-
-        Dropout.apply(torch.zeros(1, device="cuda"), 0, 0)
-    except Exception as error:  # of many kinds, from Triton, its compilers and the driver
-        log.info("masks of dropout are computed by torch, which is slower, without Triton: %s", error)
-        return None
-    return Dropout.apply
 
 
 def in_torch(lines: Tensor, n_groups: int, dropped: int, seed: Seed) -> Tensor:

@@ -50,6 +50,8 @@ def search(best: Mapping[int, dict[str, Any]], trials: Mapping[int, pd.DataFrame
             tried = pd.concat([table[name] for table in trials.values()])
             if tried.dtype.kind in "if" and tried.min() > 0 and tried.max() > LOGARITHMIC_FROM * tried.min():
                 axis.set_xscale("log")
+                axis.xaxis.set_major_formatter("{x:g}")  # the default writes formulae
+                axis.xaxis.set_minor_formatter("")
             axis.plot(tried, np.zeros(len(tried)), "|", ms=9, color=LINE, zorder=1)
             axis.plot([configured[name]], [0], "D", ms=8, mfc="none", mec=INK, zorder=3)
             for place, (fold, found) in enumerate(best.items()):

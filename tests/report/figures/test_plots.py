@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
+from bolt.experiments.figures import MEASURES, draw_cost
 from bolt.report.figures import performance, series, style
 from bolt.report.figures.performance import MOST, _panel, draw_sites, has_sites
 from bolt.report.figures.style import LANDMARK, MANY, class_colours
@@ -23,6 +24,18 @@ def has_colour(path, colour, at_least=20):
         pixels = np.asarray(picture.convert("RGB"), np.int16)
     wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return int((np.abs(pixels - wanted).max(axis=-1) < 0.02 * 255).sum()) >= at_least
+
+
+def test_signs_of_dollar_are_no_formulae_and_no_tick_is_one(tmp_path):
+    trials = {0: pd.DataFrame({"trial": [0, 1], "validation_loss": [1.0, 0.5], "a$b$_{": [1e-5, 1e-2]})}
+    best = {0: {"configured": {"a$b$_{": 1e-3}, "values": {"a$b$_{": 1e-2}}}
+    performance.search(best, trials, tmp_path / "search.png")
+    costs = {measure: [1e3, 1e5] for measure in MEASURES}
+    table = pd.DataFrame({"atlas": "x$", "length": [100, 200], "model": "svm", "row": "$\\x$", "n_rois": 9} | costs)
+    draw_cost(table, tmp_path / "cost.png")
+    drawn = {name: (tmp_path / f"{name}.svg").read_text() for name in ("search", "cost")}
+    assert "a$b$ {" in drawn["search"] and "0.001<" in drawn["search"] and "$\\x$" in drawn["cost"]
+    assert not any("mathdefault" in text for text in drawn.values())
 
 
 @pytest.mark.usefixtures("pdf")

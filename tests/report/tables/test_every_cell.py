@@ -215,7 +215,16 @@ def test_what_sees_the_brain():
 
 
 def test_numbers():
-    shown = {3.0: "3", 0.12345: "0.123", 1234.5: "1234", np.nan: "–", None: "–", 104: "104"}
+    shown = {
+        3.0: "3",
+        0.12345: "0.123",
+        1234.5: "1234",
+        999.4: "999",
+        -999.6: "-1000",
+        np.nan: "–",
+        None: "–",
+        104: "104",
+    }
     assert {value: numbers.number(value) for value in shown} == shown
     assert numbers.percent(0.8333) == "83.3" and numbers.percent(None) == "–"
 
