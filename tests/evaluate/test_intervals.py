@@ -90,6 +90,20 @@ def test_variance_between_groups_and_seeds_is_that_of_a_random_effects_model():
     assert np.mean(found) == pytest.approx(1 / 40 + 0.25 / 5 + 2 / 200, rel=0.07)  # which counts twice
 
 
+def test_a_fold_without_one_of_three_classes_is_not_part_of_the_area():
+    """The two folds with all classes are predicted badly; two others, without the third, perfectly."""
+    random, truth = np.random.default_rng(0), np.concatenate([np.arange(60) % 3, np.arange(60) % 2])
+    p = random.dirichlet(np.ones(3), 120) + 9 * np.eye(3)[truth] * (np.arange(120) >= 60)[:, None]
+    fold = units(120, fold=np.arange(120) // 30)
+    whole = area_interval(truth[:60], p[:60], range(3), units(60, fold=np.arange(60) // 30), True)
+    assert area_interval(truth, p, range(3), fold, True) == pytest.approx(whole, abs=0.01)
+    assert sum(area_interval(truth, p, range(3), fold, False)) > sum(whole) + 0.3
+    assert area_interval(truth[60:], p[60:], range(3), units(60), True) == NOTHING
+    few = np.where(np.arange(60) < 12, truth[:60], truth[60:])  # four of the third class are compared
+    few[45:] = 2
+    assert area_interval(few, p[:60], range(3), units(60, fold=np.arange(60) // 15), True) == NOTHING
+
+
 def test_the_score_interval_of_an_auc_by_hand():
     """Where AUC 1 of five against five scans ends: (1 - a)² = z² V(a)."""
     low, high = of(table(np.ones(10, bool)))["auc"]
