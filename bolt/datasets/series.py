@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from bolt.atlases.labels import load_labels
+from bolt.cohort.units import people
 from bolt.config import Config, Dataset
 from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table, series_tr
 from bolt.io.errors import DataError
@@ -39,7 +40,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     scans = join_subjects(rows.assign(subject=lines.index), lines, dataset, dataset.path)
     scans["subject"] = table.subject.to_numpy()
     groups = table.subject if dataset.group is None else known_values(table[dataset.group])
-    scans["group"] = groups.groupby(table.subject).transform("first").fillna(table.subject)  # known in one row: in all
+    scans["group"] = groups.groupby(table.subject).transform("first").to_numpy()  # known in one row: in all
+    scans["group"] = people(scans)
     return scans
 
 
