@@ -307,6 +307,9 @@ def _score_interval(value: float, variance: Callable[[float], float]) -> Interva
 def loss_interval(loss: Floats, units: Units, over_folds: bool, largest: float, *, draws: int = 1000) -> Interval:
     """Return the bootstrap-t interval of a mean loss; groups are drawn with replacement, once for all folds.
 
+    If cells (of one fold and seed) have fewer than `FEWEST_GROUPS` groups, a draw leaves some without any, or with
+    copies of one; the spread is then that of all losses together, also between folds.
+
     Several seeds are not drawn, as they are few: the distance of both ends from the mean grows by what the variance
     between seeds adds to that between groups (`variance_of_sum`).
 
@@ -330,6 +333,8 @@ def loss_interval(loss: Floats, units: Units, over_folds: bool, largest: float, 
     n = np.bincount(cell)
     weight = 1 / (len(n) * n[cell])
     value = float(weight @ loss)
+    if np.median(np.bincount(np.unique(np.stack([cell, units.group]), axis=1)[0])) < FEWEST_GROUPS:
+        cell, fold = np.zeros((2, len(loss)), int)
     of_fold = np.bincount(fold, weight * loss) / np.bincount(fold, weight)
     variance, freedom = variance_of_sum(weight * (loss - of_fold[fold]), units.group, units.seed)
     samples = _studentised(loss, cell, units.group, draws)

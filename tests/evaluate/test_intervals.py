@@ -212,6 +212,19 @@ def test_folds_count_alike_whatever_their_size():
     assert pooled_low < 0.4 < pooled_high and pooled_high - pooled_low > high - low
 
 
+@pytest.mark.parametrize("n_folds", [10, 20])
+def test_folds_of_one_or_two_people_have_intervals_as_wide_as_promised(n_folds):
+    random, missed, widths = np.random.default_rng(1), 0, []
+    for _ in range(200):
+        loss = np.abs(random.normal(size=20))
+        low, high = interval(loss, fold=np.arange(20) % n_folds, over_folds=True, draws=300)
+        missed += not low <= np.sqrt(2 / np.pi) <= high
+        widths.append(high - low)
+    assert missed <= 19 and np.median(widths) < 0.7  # 5 % and three standard errors; 1.3 if drawn within folds
+    one = [0.1, 0.9, 0.3, 0.4, 0.8, 0.2]
+    assert interval(one * 2, [*range(6)] * 2, [*range(6)] * 2, [0] * 6 + [1] * 6, True) == pytest.approx(interval(one))
+
+
 def test_ends_are_possible_losses_and_equal_losses_have_no_width():
     low, high = interval([0.0] * 7 + [1.0], largest=1.0)
     assert 0 <= low < 0.125 < high <= 1
