@@ -181,7 +181,8 @@ def _write_explanation(out: Path, n_folds: int, random: np.random.Generator) -> 
         table[list(METRICS)] = random.uniform(0.5, 0.7, (len(table), len(METRICS)))
         write_table(with_means(table, keys)[list(columns)], out / f"{name}.tsv", columns)
         tables.append(table)
-    write_table(landmark_tests(*tables, ratio=1 / (n_folds - 1)), out / "landmark_tests.tsv", TEST_COLUMNS)
+    ratio = pd.Series(1 / (n_folds - 1), [str(fold) for fold in range(n_folds)])
+    write_table(landmark_tests(*tables, ratio), out / "landmark_tests.tsv", TEST_COLUMNS)
 
 
 def _write_note(path: Path, layout: Layout, stage: str, name: str) -> None:

@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from bolt.cohort.units import exchange
+from bolt.cohort.units import exchange, people
 from bolt.io.files import columns
 
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
@@ -153,12 +153,12 @@ def holm(p: pd.Series) -> pd.Series:
 def _participants(scans: pd.DataFrame, classes: Sequence[str] | None) -> pd.DataFrame:
     """Return one row per participant and label: numbers averaged over scans, and the family."""
     label = scans["label"].astype(str) if classes is not None else scans["label"].astype(float)
-    group = scans["group"].fillna(scans["subject"]) if "group" in scans else scans["subject"]
+    group = people(scans) if "group" in scans else scans["subject"]
     table = scans.assign(label=label, group=group).reindex(columns=["subject", "group", "label", *MEASURES])
     numbers = {column: pd.to_numeric(table[column], errors="coerce") for column in ("age", "mean_fd")}
     how = {"group": "first"} | {column: "mean" if column in numbers else "first" for column in MEASURES}
-    people = table.assign(**numbers).groupby(["subject", "label"], as_index=False).agg(how)
-    return people.round({"age": 9, "mean_fd": 9})  # equal numbers have equal means, however many they are
+    rows = table.assign(**numbers).groupby(["subject", "label"], as_index=False).agg(how)
+    return rows.round({"age": 9, "mean_fd": 9})  # equal numbers have equal means, however many they are
 
 
 def _nothing_to_compare(name: str, known: pd.DataFrame, column: str, classes: Sequence[str] | None) -> str:

@@ -22,8 +22,13 @@ def label_units(scans: pd.DataFrame) -> pd.Series:
 
 
 def people(scans: pd.DataFrame) -> pd.Series:
-    """Return the family of each scan if known, else its subject."""
-    return scans["group"].fillna(scans["subject"])
+    """Return the family of each scan if known, else its subject.
+
+    Families and people may be numbered alike: a family with the name of somebody who has none is "family 21".
+    """
+    family = scans["group"].astype(str)
+    lone = scans.loc[scans["group"].isna(), "subject"].astype(str)
+    return scans["group"].mask(family.isin(lone), "family " + family).fillna(scans["subject"])
 
 
 def permutations(scans: pd.DataFrame, n: int, random: np.random.Generator) -> NDArray[np.object_]:

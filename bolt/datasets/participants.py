@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from bolt.cohort.units import people
 from bolt.config import Dataset
 from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import MISSING, read_text
@@ -170,7 +171,7 @@ def join_subjects(scans: pd.DataFrame, subjects: pd.DataFrame, dataset: Dataset,
     if dataset.group is not None and scans.group.isna().any():
         n = scans.subject[scans.group.isna()].nunique()
         log.warning("%s: %d subjects have no value in '%s'; each is a group of its own", where, n, dataset.group)
-    scans["group"] = scans.group.where(scans.group.notna(), scans.subject)
+    scans["group"] = people(scans)
     for row in scans.index[~scans.subject.isin(subjects.index)]:
         exclude(scans, row, f"the subject has no row in {where}")
     known = subjects.reindex(scans.subject).assign(**{SCAN: scans[SCAN].to_numpy()})

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bolt.atlases.description import known_sha256
 from bolt.atlases.labels import load_labels
+from bolt.cohort.units import people
 from bolt.config import Config, Dataset
 from bolt.datasets.bids_series import series_tr
 from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table
@@ -44,7 +45,8 @@ def scans(dataset: Dataset, config: Config) -> pd.DataFrame:
     scans = join_subjects(rows.assign(subject=by_row.index), by_row, dataset, dataset.path)
     scans["subject"] = table.subject.to_numpy()
     groups = table.subject if dataset.group is None else known_values(table[dataset.group])
-    scans["group"] = groups.groupby(table.subject).transform("first").fillna(table.subject)  # known in one row: in all
+    scans["group"] = groups.groupby(table.subject).transform("first").to_numpy()  # known in one row: in all
+    scans["group"] = people(scans)
     return scans
 
 

@@ -67,6 +67,7 @@ def balanced(
     rows = tests.drop(columns=[*COVARIATES], errors="ignore").join(about, on="scan_id")
     used = [name for name in COVARIATES if may_confound(rows, name)]
     rows = rows.dropna(subset=used).reset_index(drop=True)
+    used = [name for name in used if may_confound(rows, name)]  # what is left may be of one site
     names = ", ".join(COVARIATES[name] for name in used)
     group = np.unique(rows["group"].astype(str), return_inverse=True)[1]
     truth, predicted, probability = class_arrays(rows, classes)

@@ -54,7 +54,7 @@ def compare_with_chance(
         the cross-validation was repeated). Value, p and bar are None if the metric is undefined in every fold.
     """
     random = np.random.default_rng(0)
-    observed, null, n_units = [], [], 0
+    observed, null, counted, n_units = [], [], [], 0
     for number, fold in tests.groupby("fold"):
         seeds = [part.sort_values("scan_id", ignore_index=True) for _, part in fold.groupby("seed")]
         if any(not part["scan_id"].is_unique or not part["scan_id"].equals(seeds[0]["scan_id"]) for part in seeds):
@@ -67,6 +67,7 @@ def compare_with_chance(
         if np.isfinite(mean[0]):
             observed.append(mean[0])
             null.append(mean[1:])
+            counted.append(number)
             n_units += label_units(seeds[0]).nunique()
     k = len(observed)
     about: dict[str, Any] = {"metric": "r" if classes is None else "auc", "n_folds": k, "n_units": n_units}
@@ -76,8 +77,8 @@ def compare_with_chance(
     if repeated is not None and np.isfinite(repeated).any():
         means = repeated[np.isfinite(repeated)]
     else:
-        ratio = (tests.groupby("fold")["scan_id"].nunique() / tests.groupby("fold")["n_train"].mean()).mean()
-        widened = float(np.sqrt(1 + k * ratio)) if k > 1 else 1.0
+        ratio = tests.groupby("fold")["scan_id"].nunique() / tests.groupby("fold")["n_train"].mean()
+        widened = float(np.sqrt(1 + k * ratio[counted].mean())) if k > 1 else 1.0
         means = mean_of_finite(np.stack(null, axis=1))
         means = means.mean() + widened * (means - means.mean())
     return about | {

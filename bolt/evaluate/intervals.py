@@ -227,15 +227,20 @@ def area_interval(
     """Return the interval of the AUC, or of the mean of the AUCs of one class against the rest.
 
     The positive scans of each fold and seed are compared with its negative ones. The area is the mean of those of the
-    folds and seeds (`over_folds`), or the share of all their pairs in order.
+    folds and seeds with all classes (`over_folds`), or the share of all their pairs in order.
     """
     cells = [np.flatnonzero(units.cell == c) for c in np.unique(units.cell)]
+    if over_folds:  # the others have no area
+        cells = [rows for rows in cells if len(np.unique(truth[rows])) == probability.shape[1]]
     areas, deviations, folds = [], [], []
     for k in averaged:
         positive, score = truth == k, probability[:, k]
         compared = [rows for rows in cells if 0 < positive[rows].sum() < len(rows)]
-        n_groups = min(len(np.unique(units.group[rows])) for rows in (positive, ~positive))
-        if n_groups < FEWEST_PER_CLASS or not compared:
+        if not compared:
+            return NO_INTERVAL
+        among = np.isin(np.arange(len(truth)), np.concatenate(compared))
+        n_groups = min(len(np.unique(units.group[among & side])) for side in (positive, ~positive))
+        if n_groups < FEWEST_PER_CLASS:
             return NO_INTERVAL
         counts = np.array([(positive[rows].sum(), (~positive[rows]).sum()) for rows in compared], float)
         weight = np.ones(len(compared)) if over_folds else counts.prod(axis=1)
@@ -302,6 +307,9 @@ def _score_interval(value: float, variance: Callable[[float], float]) -> Interva
 def loss_interval(loss: Floats, units: Units, over_folds: bool, largest: float, *, draws: int = 1000) -> Interval:
     """Return the bootstrap-t interval of a mean loss; groups are drawn with replacement, once for all folds.
 
+    If cells (of one fold and seed) have fewer than `FEWEST_GROUPS` groups, a draw leaves some without any, or with
+    copies of one; the spread is then that of all losses together, also between folds.
+
     Several seeds are not drawn, as they are few: the distance of both ends from the mean grows by what the variance
     between seeds adds to that between groups (`variance_of_sum`).
 
@@ -325,6 +333,8 @@ def loss_interval(loss: Floats, units: Units, over_folds: bool, largest: float, 
     n = np.bincount(cell)
     weight = 1 / (len(n) * n[cell])
     value = float(weight @ loss)
+    if np.median(np.bincount(np.unique(np.stack([cell, units.group]), axis=1)[0])) < FEWEST_GROUPS:
+        cell, fold = np.zeros((2, len(loss)), int)
     of_fold = np.bincount(fold, weight * loss) / np.bincount(fold, weight)
     variance, freedom = variance_of_sum(weight * (loss - of_fold[fold]), units.group, units.seed)
     samples = _studentised(loss, cell, units.group, draws)

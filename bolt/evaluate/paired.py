@@ -63,7 +63,7 @@ def corrected_t(difference: Floats, ratio: float) -> float:
     ----------
     difference : float array (folds,)
     ratio : float
-        Mean n_test/n_train over folds.
+        Mean n_test/n_train over these folds.
 
     Returns
     -------
@@ -129,14 +129,15 @@ def compare(reference: pd.DataFrame, other: pd.DataFrame, classes: Sequence[str]
         return [counts | {"metric": metric, "note": "no fold that both finished"} for metric in metrics_of(classes)]
     differences = by_fold(a, classes) - by_fold(b, classes)
     train = (n_train[0].groupby("fold").mean() + n_train[1].groupby("fold").mean()) / 2
-    ratio = float((a.groupby("fold")["scan_id"].nunique() / train.reindex(folds)).mean())
+    ratio = a.groupby("fold")["scan_id"].nunique() / train.reindex(folds)
     of_scans = pd.DataFrame(scan_scores(a, classes)) - pd.DataFrame(scan_scores(b, classes))
     of_scans = of_scans.groupby([a["group"], a["scan_id"]]).mean()  # over seeds
     rows = []
     for metric in metrics_of(classes):
-        d = differences[metric].dropna().to_numpy()
+        defined = differences[metric].dropna()
+        d = defined.to_numpy()
         row = {"metric": metric, **counts, "n_folds": len(d), "difference": d.mean() if len(d) else np.nan}
-        row |= {"wilcoxon_p": wilcoxon(d), "corrected_t_p": corrected_t(d, ratio)}
+        row |= {"wilcoxon_p": wilcoxon(d), "corrected_t_p": corrected_t(d, ratio[defined.index].mean())}
         few = f"no signed-rank test: {len(d)} of at least {FEWEST_FOLDS} folds" if len(d) < FEWEST_FOLDS else ""
         undefined = f"undefined in {len(folds) - len(d)} of {len(folds)} folds" if len(d) < len(folds) else ""
         same = NO_SPREAD if len(d) > 1 and np.isnan(row["corrected_t_p"]) else ""

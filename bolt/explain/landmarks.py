@@ -213,15 +213,15 @@ class Landmarks(NamedTuple):
         Those of the regressions on other volumes, in the order of `bolt.explain.weights.SIGN_CONTROLS`.
     curve : DataFrame
         Columns of `SUBSET_COLUMNS`.
-    ratio : float
-        Number of test groups divided by that of training groups, mean over folds.
+    ratio : Series
+        Number of test groups divided by that of training groups, by fold.
     """
 
     table: pd.DataFrame
     coefficients: Array
     controls: Array
     curve: pd.DataFrame
-    ratio: float
+    ratio: pd.Series
 
 
 def landmark_regression(
@@ -273,7 +273,8 @@ def landmark_regression(
         what = f"a scan has only {shortest} volumes, fewer than the {tokens} that its regression takes side by side"
         hint = "Set a smaller number in 'explain: tokens', or 'landmark_samples: volumes'"
         raise DataError(what, where=run, hint=hint)
-    rows, coefficients, controls, curve, ratios = [], [], [], [], []
+    rows, coefficients, controls, curve = [], [], [], []
+    ratio = pd.Series(dtype=float)
     for fold, (table, curves) in explained.items():
         folder, drawn = run / f"fold-{fold}", (tokens, random_draws, [seed, fold])
         data = FoldScans(cache, table, classes, where=folder, side_by_side=side_by_side)
@@ -294,13 +295,13 @@ def landmark_regression(
         controls.append([{**fitted, "random": random}[name][1] for name in SIGN_CONTROLS])
         points = subset_offsets(shortest, tokens, offsets)
         curve += [{"fold": str(fold), **row} for row in subset_rows(data, important, points, tokens, published_score)]
-        ratios.append(data.ratio)
+        ratio[str(fold)] = data.ratio
     return Landmarks(
         with_means(pd.DataFrame(rows), ["importance", "tokens", "level"])[list(LANDMARK_COLUMNS)],
         np.stack(coefficients),
         np.stack(controls, axis=1),
         with_means(pd.DataFrame(curve, columns=list(SUBSET_COLUMNS)), ["offset", "level"])[list(SUBSET_COLUMNS)],
-        float(np.mean(ratios)),
+        ratio,
     )
 
 
@@ -430,7 +431,7 @@ def _relative(weights: Array, published: bool = False) -> Array:
     return weights / max(float(positive.min()), FLOOR * float(weights.mean()))
 
 
-def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd.DataFrame:
+def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: pd.Series) -> pd.DataFrame:
     """Test important volumes against each control, and the first quarter of the subset curve against the others.
 
     Parameters
@@ -439,8 +440,8 @@ def landmark_tests(table: pd.DataFrame, curve: pd.DataFrame, ratio: float) -> pd
         Columns of `LANDMARK_COLUMNS`.
     curve : DataFrame
         Columns of `SUBSET_COLUMNS`; if it has fewer than four offsets, they are not tested.
-    ratio : float
-        n_test/n_train, mean over folds.
+    ratio : Series
+        n_test/n_train, by fold.
 
     Returns
     -------
@@ -473,13 +474,13 @@ def _auc_by_fold(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return rows.pivot_table(index="fold", columns=keys, values="auc", sort=False)
 
 
-def _tested(first: pd.Series, second: pd.Series, ratio: float) -> dict[str, Any]:
+def _tested(first: pd.Series, second: pd.Series, ratio: pd.Series) -> dict[str, Any]:
     """Compare two regressions in the folds in which both are defined."""
     both = pd.DataFrame({"auc_first": first, "auc_second": second}).dropna()
     n, difference = len(both), both["auc_first"] - both["auc_second"]
     p, note = np.nan, f"{n} of at least {FEWEST_FOLDS} folds"
     if n >= FEWEST_FOLDS:
-        p = corrected_t(difference.to_numpy(), ratio)
+        p = corrected_t(difference.to_numpy(), ratio[both.index].mean())
         note = "the difference is the same in all folds" if np.isnan(p) else ""
     return {**both.mean(), "difference": difference.mean(), "n_folds": n, "p": p, "note": note}
 

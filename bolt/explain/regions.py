@@ -36,7 +36,7 @@ NETWORK_COLUMNS = columns("explain", "networks")
 
 def select(weights: Array, fraction: float) -> NDArray[np.bool_]:
     """Mark the ``ceil(fraction * R)`` largest of the last axis (..., R), positive ones only."""
-    n = math.ceil(fraction * weights.shape[-1])
+    n = math.ceil(round(fraction * weights.shape[-1], 9))  # 0.07 * 100 is 7.000000000000001
     top = np.argsort(-weights, axis=-1, kind="stable")[..., :n]
     marks = np.zeros(weights.shape, dtype=bool)
     np.put_along_axis(marks, top, True, axis=-1)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bolt.cohort.exclusions import DUPLICATES, EXCLUSION_COLUMNS, WARNING_COLUMNS
+from bolt.cohort.units import people
 from bolt.io.errors import LeakError, shorten_list
 
 log = logging.getLogger("bolt")
@@ -224,7 +225,7 @@ def handle_copies(
 
 def join_copies(scans: pd.DataFrame, contents: Mapping[str, pd.Series]) -> pd.DataFrame:
     """Return the scans with one group for all groups that share a recording; it is named after them."""
-    groups = scans["group"].fillna(scans["subject"]).astype(str)
+    groups = people(scans).astype(str)
     group_of = dict(zip(scans["scan_id"].astype(str), groups, strict=True))
     shared = [[group_of[scan] for scan in copies] for copies in find_copies(contents, group_of)]
     names: dict[str, str] = {}

@@ -116,15 +116,15 @@ def make_inner_folds(
     if outer.empty:
         raise DataError(f"no fold {fold}", where="folds.tsv", hint="Make the folds again")
     in_test = scans["scan_id"].isin(outer.loc[outer["role"] == "test", "scan_id"])
-    training_side = scans[scans["scan_id"].isin(outer.loc[outer["role"] != "test", "scan_id"])]
-    unit = "subject" if settings.group == "subject" else "group"
-    shared = set(training_side[unit]) & set(scans.loc[in_test, unit])
+    in_training = scans["scan_id"].isin(outer.loc[outer["role"] != "test", "scan_id"])
+    unit = scans["subject"] if settings.group == "subject" else people(scans)
+    shared = set(unit[in_training]) & set(unit[in_test])
     if shared:
-        what = f"{unit} '{min(shared)}' is in the training side and the test part of fold {fold} "
+        what = f"{unit.name} '{min(shared)}' is in the training side and the test part of fold {fold} "
         raise LeakError(f"{what}({len(shared)} such cases)", hint=HINT)
     # copies of a recording may join groups, but these are then all on one side of the outer fold
     update = {"scheme": "kfold", "outer": n_inner, "seed": settings.seed + 1 + fold, "run": None}
-    return make_folds(training_side, settings.model_copy(update=update), contents)
+    return make_folds(scans[in_training], settings.model_copy(update=update), contents)
 
 
 def hold_out(scans: pd.DataFrame, share: float, seed: int) -> set[str]:

@@ -284,6 +284,7 @@ def known_scans(members: Sequence[Member], place: RunPlace | None, cache: Series
 def _names(person: Any) -> set[str]:
     """Return by what a person is known: its name, and that of its family, which may look like somebody's name."""
     group = person.group if isinstance(person.group, str) else person.subject
+    group = group.removeprefix("family ")  # of `bolt.cohort.units.people`
     names = {same_name(person.subject), f"group {group}"}
     return names if group == person.subject else names | {f"family {same_name(group)}"}
 

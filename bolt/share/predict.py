@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.cohort.units import people
 from bolt.config import nearest
 from bolt.datasets import COLUMNS as OF_SCANS
 from bolt.datasets.bids_series import series_tr
@@ -146,7 +147,7 @@ def read_new_scans(
     for column in ABOUT_SCANS:
         if column in known:
             scans[column] = known[column].astype(float) if column in NUMBERS else known[column]
-    scans["group"] = known["group"].fillna(known["subject"]) if "group" in known else known["subject"]
+    scans["group"] = people(known) if "group" in known else known["subject"]
     scans["site"] = to_institutions(scans["site"], pack.about.get("institutions", {}))  # which old packs lack
     if tr is not None:
         scans["tr"] = scans["tr"].fillna(tr)

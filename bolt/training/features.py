@@ -28,7 +28,7 @@ from sklearn.metrics import roc_auc_score
 from bolt.cohort.covariates import Covariates
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import SiteEffects
-from bolt.cohort.units import permutations
+from bolt.cohort.units import people, permutations
 from bolt.config import Dataset, Model
 from bolt.folds.splits import ROLES
 from bolt.io.errors import BoltError, ConfigError, DataError, shorten_list
@@ -255,7 +255,7 @@ def learn(
         kept = preserved.encode(table[train])
         trained.site_effects = SiteEffects.fit(inputs, table["site"][train], model.harmonise, kept)
         inputs = trained.harmonised(inputs, table[train])
-    groups = table["group"].fillna(table["subject"])[train].to_numpy()
+    groups = people(table)[train].to_numpy()
     trained.model.fit(inputs, target.encode(table)[train], groups, training.seed)
     return trained, trained.probabilities(vectors, table)
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
+from bolt.cohort.units import people
 from bolt.config import Dataset
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import columns, read_json, read_table, write_status, write_table, write_yaml
@@ -161,7 +162,7 @@ def fold_table(
     if share == 1:
         return table
     train = table[table["role"] == "train"]
-    groups = train["group"].fillna(train["subject"]).astype(str)
+    groups = people(train).astype(str)
     labels = train.groupby(groups)["label"].first()  # sorted by group
     kept: set[str] = set()
     for _, stratum in labels.groupby(labels.astype(str) if not numbers else np.zeros(len(labels))):

@@ -149,6 +149,8 @@ def test_family_may_not_differ_between_scans_of_a_subject_but_site_and_age_may(t
     scans = index(CONFIG, dataset(table, group="family", site="site", age="age", label="dx", classes=[0, 1]))
     assert scans.group.tolist() == ["f1", "f1", "f1", "f1", "2", "2"] and scans.label.tolist() == ["0", "1"] * 3
     assert scans.site.tolist() == list("ABABAB") and scans.age.tolist() == list(range(20, 26))
+    change(table, family=["p2"] * 4 + [None] * 2)  # and a person without family is called p2, too
+    assert index(CONFIG, dataset(table, group="family")).group.tolist() == ["family p2"] * 4 + ["p2"] * 2
     change(table, subject=["p0", "p0", "p1", None, "p2", "p2"])
     with pytest.raises(DataError, match=r"scans\.tsv, row 5: no subject"):
         index(CONFIG, dataset(table))

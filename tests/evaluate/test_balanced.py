@@ -83,6 +83,15 @@ def test_covariates_that_are_known_count_and_the_label_is_none():
     assert (found.loc["auc", "covariates"], found.loc["auc", "n_scans"]) == ("motion, age", 290)
 
 
+def test_a_covariate_that_no_longer_varies_is_none():
+    """Ages are unknown at the second site, so that its scans are left out."""
+    tests, scans = cohort()
+    site = np.where(np.arange(len(scans)) < 0.85 * len(scans), "A", "B")
+    table = balanced(tests, scans.assign(site=site, age=scans["age"].where(site == "A")), CLASSES, draws=20)
+    assert set(table["covariates"].dropna()) == {"", "motion, age, sex"}
+    assert "within sites" not in set(table["population"])
+
+
 def test_scans_of_one_person_are_one_draw():
     tests, scans = cohort(n=150)
     once = rows_of(balanced(tests, scans, CLASSES))

@@ -81,6 +81,9 @@ def test_folds_without_both_classes_do_not_count():
     two = table_of(list("aabb"), np.full(4, 0.4), list("qrst"))
     found = compare_with_chance(pd.concat([one, two], ignore_index=True), CLASSES, draws=99)
     assert (found["n_folds"], found["value"]) == (1, 0.5) and found["p"] > 0.5
+    counted = cross_validated(0, 0.5)  # six folds; of the small one, neither its scans nor its training scans count
+    both = pd.concat([counted, one.assign(fold=6, n_train=66)], ignore_index=True)
+    assert compare_with_chance(both, CLASSES, draws=99) == compare_with_chance(counted, CLASSES, draws=99)
     nothing = compare_with_chance(one, CLASSES, draws=99)
     assert nothing["value"] is None and nothing["p"] is None
 

@@ -90,6 +90,20 @@ def test_variance_between_groups_and_seeds_is_that_of_a_random_effects_model():
     assert np.mean(found) == pytest.approx(1 / 40 + 0.25 / 5 + 2 / 200, rel=0.07)  # which counts twice
 
 
+def test_a_fold_without_one_of_three_classes_is_not_part_of_the_area():
+    """The two folds with all classes are predicted badly; two others, without the third, perfectly."""
+    random, truth = np.random.default_rng(0), np.concatenate([np.arange(60) % 3, np.arange(60) % 2])
+    p = random.dirichlet(np.ones(3), 120) + 9 * np.eye(3)[truth] * (np.arange(120) >= 60)[:, None]
+    fold = units(120, fold=np.arange(120) // 30)
+    whole = area_interval(truth[:60], p[:60], range(3), units(60, fold=np.arange(60) // 30), True)
+    assert area_interval(truth, p, range(3), fold, True) == pytest.approx(whole, abs=0.01)
+    assert sum(area_interval(truth, p, range(3), fold, False)) > sum(whole) + 0.3
+    assert area_interval(truth[60:], p[60:], range(3), units(60), True) == NOTHING
+    few = np.where(np.arange(60) < 12, truth[:60], truth[60:])  # four of the third class are compared
+    few[45:] = 2
+    assert area_interval(few, p[:60], range(3), units(60, fold=np.arange(60) // 15), True) == NOTHING
+
+
 def test_the_score_interval_of_an_auc_by_hand():
     """Where AUC 1 of five against five scans ends: (1 - a)² = z² V(a)."""
     low, high = of(table(np.ones(10, bool)))["auc"]
@@ -196,6 +210,19 @@ def test_folds_count_alike_whatever_their_size():
     assert low < 0.6 < high  # the mean of 0.2 and 1.0
     pooled_low, pooled_high = interval(loss, fold=fold, largest=2.0)
     assert pooled_low < 0.4 < pooled_high and pooled_high - pooled_low > high - low
+
+
+@pytest.mark.parametrize("n_folds", [10, 20])
+def test_folds_of_one_or_two_people_have_intervals_as_wide_as_promised(n_folds):
+    random, missed, widths = np.random.default_rng(1), 0, []
+    for _ in range(200):
+        loss = np.abs(random.normal(size=20))
+        low, high = interval(loss, fold=np.arange(20) % n_folds, over_folds=True, draws=300)
+        missed += not low <= np.sqrt(2 / np.pi) <= high
+        widths.append(high - low)
+    assert missed <= 19 and np.median(widths) < 0.7  # 5 % and three standard errors; 1.3 if drawn within folds
+    one = [0.1, 0.9, 0.3, 0.4, 0.8, 0.2]
+    assert interval(one * 2, [*range(6)] * 2, [*range(6)] * 2, [0] * 6 + [1] * 6, True) == pytest.approx(interval(one))
 
 
 def test_ends_are_possible_losses_and_equal_losses_have_no_width():

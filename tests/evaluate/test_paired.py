@@ -100,6 +100,15 @@ def test_only_what_both_predicted_enters():
     assert (nothing["metric"], nothing["n_folds"]) == ("accuracy", 0)
 
 
+def test_folds_without_a_metric_do_not_change_its_test():
+    counts = (GOOD["fold"] < 7) | (GOOD["role"] != "test")  # test scans of the other folds are all patients
+    first = GOOD.groupby(["fold", "role"]).cumcount() < 2
+    one_class = [t.assign(label=t["label"].where(counts, "patient")) for t in (GOOD, BAD)]
+    areas = [compare(a, b, CLASSES)[3] for a, b in (one_class, [t[counts | first] for t in one_class])]
+    assert [(area["metric"], area["n_folds"]) for area in areas] == [("auc", 7)] * 2
+    assert areas[0]["corrected_t_p"] == areas[1]["corrected_t_p"]
+
+
 def test_scans_of_a_family_are_flipped_together():
     """Ten equal scans of a subject are not ten subjects."""
     once = [made_up(skill, seed, n=40) for skill, seed in ((1.2, 5), (0.4, 6))]

@@ -217,7 +217,8 @@ def test_a_region_that_was_not_imaged_is_no_region_at_its_mean(tmp_path):
 
 def test_groups_not_scans_are_counted(tmp_path):
     cache = make_run(tmp_path, CLASSES)
-    assert landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1).ratio == pytest.approx(1)
+    ratio = landmark_regression(cache, tmp_path, [0, 1], CLASSES, random_draws=1).ratio
+    assert ratio.to_dict() == pytest.approx({"0": 1, "1": 1})
     table = pd.DataFrame({"scan_id": cache.index["scan_id"], "role": ["test"] * 8 + ["train"] * 16})
     cache.index["group"] = [f"family {i // 4}" for i in range(24)]
     assert FoldScans(cache, table, CLASSES, tmp_path).ratio == pytest.approx(2 / 4)
@@ -226,6 +227,7 @@ def test_groups_not_scans_are_counted(tmp_path):
 # ---- tests over folds ------------------------------------------------------------------------------
 
 NO_CURVE = pd.DataFrame(columns=list(landmarks.SUBSET_COLUMNS))
+RATIO = pd.Series(0.2, list("012345"))
 
 
 def regressions(**values):
@@ -245,7 +247,7 @@ def regressions(**values):
 
 def test_p_by_hand():
     important, random = np.array([0.7, 0.8, 0.6, 0.7, 0.9, 0.7]), np.array([0.5, 0.6, 0.55, 0.5, 0.6, 0.5])
-    found = landmark_tests(regressions(important=important, random=random), NO_CURVE, 0.2)
+    found = landmark_tests(regressions(important=important, random=random), NO_CURVE, RATIO)
     assert list(found) == list(landmarks.TEST_COLUMNS) and len(found) == 1
     difference, row = important - random, found.iloc[0]
     t = difference.mean() / np.sqrt((1 / 6 + 0.2) * difference.var(ddof=1))
@@ -257,7 +259,7 @@ def test_p_by_hand():
 def test_each_control_is_compared_with_the_importance_it_belongs_to():
     aucs = {name: np.full(6, 0.5) for name in ("important", "wrong_class", "fixed_class", "random")}
     aucs |= {"inner_important": np.full(6, 0.7), "inner_wrong_class": np.linspace(0.5, 0.6, 6)}
-    found = landmark_tests(regressions(**aucs), NO_CURVE, 0.2).set_index(["importance", "second"])
+    found = landmark_tests(regressions(**aucs), NO_CURVE, RATIO).set_index(["importance", "second"])
     of_fitted = [("fitted", name) for name in ("random", "wrong class", "fixed class")]
     assert found.index.tolist() == [*of_fitted, ("inner", "random"), ("inner", "wrong class")]
     assert found.at[("inner", "wrong class"), "difference"] == pytest.approx(0.15)
@@ -267,8 +269,16 @@ def test_each_control_is_compared_with_the_importance_it_belongs_to():
 
 def test_fewer_than_six_folds_are_not_tested():
     aucs = {"important": [0.9, 0.9, 0.8, 0.9, 0.9, 0.9], "random": [0.5, 0.6, 0.4, 0.5, 0.6, np.nan]}
-    row = landmark_tests(regressions(**aucs), NO_CURVE, 0.2).iloc[0]
+    row = landmark_tests(regressions(**aucs), NO_CURVE, RATIO).iloc[0]
     assert np.isnan(row["p"]) and row["n_folds"] == 5 and row["note"] == "5 of at least 6 folds"
+
+
+def test_folds_without_an_auc_do_not_change_the_test():
+    important, random = [0.7, 0.8, 0.6, 0.7, 0.9, 0.7], [0.5, 0.6, 0.55, 0.5, 0.6, 0.5]
+    alone = landmark_tests(regressions(important=important, random=random), NO_CURVE, RATIO)
+    small = {name: [*aucs, np.nan, np.nan] for name, aucs in (("important", important), ("random", random))}
+    found = landmark_tests(regressions(**small), NO_CURVE, pd.concat([RATIO, pd.Series(0.01, list("67"))]))
+    pd.testing.assert_frame_equal(found, alone)
 
 
 def test_quarters_of_the_curve_are_compared():
@@ -276,11 +286,11 @@ def test_quarters_of_the_curve_are_compared():
     curve = pd.DataFrame({"fold": fold.astype(str), "offset": offset, "level": "scan"})
     curve["auc"] = 0.8 - 0.004 * offset + 0.01 * fold * (offset < 20)
     equal = regressions(important=[0.5] * 6, random=[0.5] * 6)
-    order = landmark_tests(equal, curve, 0.2).query("question == 'order'").set_index("second")
+    order = landmark_tests(equal, curve, RATIO).query("question == 'order'").set_index("second")
     assert order["auc_first"].tolist() == pytest.approx([0.78 + 0.025] * 3) and (order["p"] < 0.001).all()
     expected = {"second quarter": 0.7, "third quarter": 0.62, "last quarter": 0.54}
     assert order["auc_second"].to_dict() == pytest.approx(expected)
-    assert "order" not in set(landmark_tests(equal, curve[offset < 30], 0.2)["question"])
+    assert "order" not in set(landmark_tests(equal, curve[offset < 30], RATIO)["question"])
 
 
 # ---- the curve over subset indices -----------------------------------------------------------------

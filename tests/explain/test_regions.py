@@ -33,6 +33,7 @@ def label_image(affine=AFFINE):
 def test_top_share_is_rounded_up_and_positive_only():
     assert select(np.arange(400.0) + 1, 0.02).sum() == 8
     assert select(np.arange(116.0) + 1, 0.02).sum() == 3
+    assert select(np.arange(100.0) + 1, 0.07).sum() == 7
     assert select(np.array([1.0, 2.0]), 0.02).tolist() == [False, True]
     assert not select(-np.ones(10), 0.5).any()
     for table, marks in zip(region_tables(COEFFICIENTS, ROIS, CLASSES), ("selected", "n_selected"), strict=True):

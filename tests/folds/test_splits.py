@@ -153,6 +153,16 @@ def test_families_may_be_numbered_like_people_but_people_must_not_share_a_number
     assert "Rename" in caught.value.hint
 
 
+def test_a_family_and_a_person_without_family_of_the_same_name_are_two_groups():
+    """Families 21 to 30 of two people each, people 21 to 30 without one."""
+    scans = pd.DataFrame({"subject": [str(i + 1) for i in range(30)], "label": ["A", "A", "B"] * 10})
+    scans = scans.assign(scan_id="s" + scans["subject"], group=[str(i // 2 + 21) for i in range(20)] + [None] * 10)
+    groups = people(scans)
+    assert groups.nunique() == 20 and groups.tolist()[::29] == ["family 21", "30"]
+    assert people(scans.assign(group=groups)).equals(groups)  # also once they are filled in
+    assert make_folds(scans, Folds(outer=4))["group"].nunique() == 20
+
+
 def test_audit_refuses_what_cannot_be_learned_from():
     scans = make_scans(40)
     good = make_folds(scans, Folds(outer=4))
@@ -387,6 +397,12 @@ def test_what_cannot_be_split_again_is_refused(folds):
     folds.loc[test, "role"] = "train"  # a scan of a subject in the test part
     with pytest.raises(LeakError, match="training side and the test part of fold 0"):
         make_inner_folds(folds, FAMILIES, 0, SETTINGS, 3)
+
+
+def test_people_without_a_family_are_split_again():
+    alone = FAMILIES.assign(group=FAMILIES["group"].astype(object).where(FAMILIES["subject"] > "sub-020", None))
+    inner = make_inner_folds(make_folds(alone, SETTINGS), alone, 0, SETTINGS, 3)
+    assert inner.groupby(["fold", "group"])["role"].nunique().max() == 1
 
 
 def test_leaving_sites_out_and_subjects_as_units():

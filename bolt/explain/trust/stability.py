@@ -359,7 +359,11 @@ def _fit(design: Array, inverse: Array, penalty: Array, truth: Array) -> Array:
 
 
 def compare(pairs: Sequence[tuple[Maps, Maps]], fraction: float) -> tuple[Array, Array]:
-    """Return correlation and Dice coefficient of the top ROIs, mean over pairs, (1 + permutations, classes) each."""
+    """Return correlation and Dice coefficient of the top ROIs, (1 + permutations, classes) each.
+
+    Means over the pairs in which they are defined with the true labels: a model with equal outputs has no map. NaN if
+    there is no such pair.
+    """
     linear, overlaps = [], []
     for a, b in pairs:
         x, y = (part - part.mean(-1, keepdims=True) for part in (a, b))
@@ -368,19 +372,31 @@ def compare(pairs: Sequence[tuple[Maps, Maps]], fraction: float) -> tuple[Array,
         top_a, top_b = select(a, fraction), select(b, fraction)
         n = top_a.sum(-1) + top_b.sum(-1)
         overlaps.append(np.divide(2 * (top_a & top_b).sum(-1), n, out=np.full(size.shape, np.nan), where=n > 0))
-    return np.mean(linear, axis=0), np.mean(overlaps, axis=0)
+    return _mean_of_defined(np.stack(linear)), _mean_of_defined(np.stack(overlaps))
+
+
+def _mean_of_defined(values: Array) -> Array:
+    """Return the mean over pairs, of values (pairs, 1 + permutations, classes), see `compare`."""
+    defined = np.isfinite(values[:, :1])
+    n = defined.sum(axis=0)
+    total = np.where(defined, values, 0).sum(axis=0)
+    return np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0)
 
 
 def null_columns(pairs: Sequence[tuple[Maps, Maps]], fraction: float) -> list[dict[str, float]]:
-    """Return for each class the mean and upper end under permuted labels, and p of the mean correlation."""
+    """Return for each class the mean and upper end under permuted labels, and p of the mean correlation.
+
+    p is NaN if the correlation of a class is.
+    """
     correlation, dice = compare(pairs, fraction)
     over_classes = correlation.mean(axis=1)
     beaten = over_classes[1:] < over_classes[0]  # an undefined correlation is not beaten
-    p = (1 + (~beaten).sum()) / len(over_classes)
+    p = (1 + (~beaten).sum()) / len(over_classes) if np.isfinite(over_classes[0]) else np.nan
     rows = []
     for c in range(correlation.shape[1]):
         nulls = []
         for values in (correlation[1:, c], dice[1:, c]):
-            nulls += [float(np.nanmean(values)), float(np.nanpercentile(values, 95))]
+            known = values[np.isfinite(values)]
+            nulls += [float(known.mean()), float(np.percentile(known, 95))] if len(known) else [np.nan, np.nan]
         rows.append(dict(zip(NULL_COLUMNS, (*nulls, float(p)), strict=True)))
     return rows

@@ -166,7 +166,8 @@ def connected(table: pd.DataFrame, correlation: float, alpha: float) -> Answer |
     if means.empty or means["p"].isna().any():
         return None
     facts = means[["pearson", "pearson_null", "p"]].mean().to_dict()
-    k, r = table["other"].nunique() + 1, max(facts["pearson"], 0)
+    pairs = table[table["other"].notna() & table["pearson"].notna()]  # of folds that have a map
+    k, r = pairs[["one", "other"]].astype(float).stack().nunique(), max(facts["pearson"], 0)
     facts["all_folds"] = k * r / (1 + (k - 1) * r)
     return Answer(_outcome(facts["all_folds"] >= correlation and facts["p"] < alpha), {"maps": facts})
 

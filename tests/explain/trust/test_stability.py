@@ -215,6 +215,16 @@ def test_an_undefined_correlation_is_not_beaten():
     assert null_columns([(maps, np.concatenate([map_] * 3))], 0.2)[0]["p"] == pytest.approx(2 / 3)
 
 
+def test_a_map_of_zeros_is_no_pair():
+    one, other, third = np.random.default_rng(0).standard_normal((3, 20, 1, 30)) + np.linspace(0, 5, 30)
+    constant = np.zeros((20, 1, 30))
+    pairs = [(one, other), (one, third), (other, third)]
+    (alone,), (found,) = (null_columns(given, 0.1) for given in (pairs, [*pairs, (one, constant), (other, constant)]))
+    for name in ("pearson_null", "pearson_null_high", "p"):
+        assert found[name] == alone[name] and np.isfinite(alone[name])
+        assert np.isnan(null_columns([(one, constant)], 0.1)[0][name])
+
+
 def test_halves_without_a_class_are_not_compared(tmp_path):
     cache = people()
     cache.index["label"] = ["patient"] * 4 + ["control"] * 44  # one family

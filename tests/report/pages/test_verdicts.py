@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from bolt.explain.landmarks import TEST_COLUMNS
 from bolt.explain.regions import ROI_COLUMNS
@@ -17,6 +18,7 @@ from bolt.report.pages.verdicts import (
     Evidence,
     Verdict,
     ask,
+    connected,
     counted,
     questions,
     verdicts,
@@ -221,3 +223,9 @@ def test_what_has_no_file_is_not_tested_and_says_nothing(tmp_path):
 def test_questions_are_counted_by_their_answers():
     found = [Verdict("s", "q", "c", state=state) for state in (NOT_TESTED, SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)]
     assert counted(found) == "Of 4 questions about this explanation: 1 supported, 2 not supported, 1 not tested."
+
+
+def test_a_fold_without_a_map_is_no_part_of_the_mean_map():
+    rows = [(0, 1, 0.2), (0, 2, np.nan), (1, 2, np.nan), ("mean", np.nan, 0.2)]
+    table = pd.DataFrame(rows, columns=["one", "other", "pearson"]).assign(p=0.01, pearson_null=0.0)
+    assert connected(table, 0.5, 0.05).facts["maps"]["all_folds"] == pytest.approx(2 * 0.2 / 1.2)
