@@ -25,8 +25,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from bolt.cohort.units import exchange, people
+from bolt.cohort.units import exchange
 from bolt.io.files import columns
+from bolt.io.people import people
 
 MEASURES = {"site": "Site", "sex": "Sex", "age": "Age", "mean_fd": "Head motion"}
 UNITS = {"age": "years", "mean_fd": "mm mean FD"}

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bolt.io.people import people
+
 
 def label_units(scans: pd.DataFrame) -> pd.Series:
     """Return the name of each scan's unit: the family if each has one label, else the subject.
@@ -19,16 +21,6 @@ def label_units(scans: pd.DataFrame) -> pd.Series:
     if _has_one_label(scans, subject).all():
         return subject
     return ("family " + family).where(one_label, subject)  # family 5 is not person 5
-
-
-def people(scans: pd.DataFrame) -> pd.Series:
-    """Return the family of each scan if known, else its subject.
-
-    Families and people may be numbered alike: a family with the name of somebody who has none is "family 21".
-    """
-    family = scans["group"].astype(str)
-    lone = scans.loc[scans["group"].isna(), "subject"].astype(str)
-    return scans["group"].mask(family.isin(lone), "family " + family).fillna(scans["subject"])
 
 
 def permutations(scans: pd.DataFrame, n: int, random: np.random.Generator) -> NDArray[np.object_]:

@@ -18,11 +18,10 @@ from typing import Any
 
 import pandas as pd
 
-from bolt.cohort.units import people
 from bolt.config import Dataset
 from bolt.io.errors import BoltWarning, DataError, shorten_list
 from bolt.io.files import MISSING, read_text
-from bolt.io.people import is_missing, known_values, plain_number, same_people
+from bolt.io.people import is_missing, known_values, people, plain_number, same_people
 from bolt.io.volumes import check_bold
 
 log = logging.getLogger("bolt")

@@ -13,12 +13,11 @@ import pandas as pd
 
 from bolt.atlases.description import known_sha256
 from bolt.atlases.labels import load_labels
-from bolt.cohort.units import people
 from bolt.config import Config, Dataset
 from bolt.datasets.bids_series import series_tr
 from bolt.datasets.participants import as_numbers, exclude_unselected, join_subjects, read_series_table
 from bolt.io.errors import DataError
-from bolt.io.people import known_values
+from bolt.io.people import known_values, people
 from bolt.io.series_files import check_atlas, check_rois, in_atlas_order, read_named_series
 from bolt.io.volumes import require_tr
 

@@ -30,13 +30,14 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import squareform
 
-from bolt.cohort.units import label_units, people
+from bolt.cohort.units import label_units
 from bolt.evaluate.metrics import fold_predictions
 from bolt.evaluate.scores import Floats, Positions, number_arrays
 from bolt.explain.regions import select
 from bolt.explain.trust.stability import map_pairs, write_agreement
 from bolt.explain.weights import save_array
 from bolt.io.files import columns, write_table
+from bolt.io.people import people
 from bolt.series.cache import SeriesCache, connectivity, n_pairs
 
 SHUFFLES = 1000

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from bolt.cohort.exclusions import DUPLICATES, EXCLUSION_COLUMNS, WARNING_COLUMNS
-from bolt.cohort.units import people
 from bolt.io.errors import LeakError, shorten_list
+from bolt.io.people import people
 
 log = logging.getLogger("bolt")
 HINT = "Split by group, assign copies of a scan to one subject, and make the folds again"

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.cohort.units import people
 from bolt.config import Dataset, Folds
 from bolt.folds.audit import DUPLICATES_HINT, HINT, RENAME_HINT, find_leaks, join_copies, refuse_copies
 from bolt.io.errors import DataError, LeakError, shorten_list
 from bolt.io.files import columns
+from bolt.io.people import people
 
 ROLES = ("train", "validation", "test")
 FOLD_COLUMNS = columns("folds", "folds")

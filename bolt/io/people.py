@@ -81,3 +81,13 @@ def _by_number(names: set[str]) -> dict[int, list[str]]:
         if digits.isdecimal():
             numbers.setdefault(int(digits), []).append(name)
     return numbers
+
+
+def people(scans: pd.DataFrame) -> pd.Series:
+    """Return the family of each scan if known, else its subject.
+
+    Families and people may be numbered alike: a family with the name of somebody who has none is "family 21".
+    """
+    family = scans["group"].astype(str)
+    lone = scans.loc[scans["group"].isna(), "subject"].astype(str)
+    return scans["group"].mask(family.isin(lone), "family " + family).fillna(scans["subject"])

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bolt.cohort.units import people
 from bolt.config import nearest
 from bolt.datasets import COLUMNS as OF_SCANS
 from bolt.datasets.bids_series import series_tr
@@ -24,7 +23,7 @@ from bolt.datasets.participants import OLDEST, to_institutions
 from bolt.evaluate.metrics import metrics_of, pooled
 from bolt.io.errors import ConfigError, DataError
 from bolt.io.files import columns, read_text
-from bolt.io.people import known_values
+from bolt.io.people import known_values, people
 from bolt.io.series_files import (
     SUFFIXES,
     in_atlas_order,

@@ -28,11 +28,12 @@ from sklearn.metrics import roc_auc_score
 from bolt.cohort.covariates import Covariates
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
 from bolt.cohort.harmonise import SiteEffects
-from bolt.cohort.units import people, permutations
+from bolt.cohort.units import permutations
 from bolt.config import Dataset, Model
 from bolt.folds.splits import ROLES
 from bolt.io.errors import BoltError, ConfigError, DataError, shorten_list
 from bolt.io.files import atomic, read_table, write_json
+from bolt.io.people import people
 from bolt.models.parts.features import FeatureModel
 from bolt.models.parts.given import probabilities_of, separating, vectors_of
 from bolt.models.registry import create_model, inputs_of, with_covariates

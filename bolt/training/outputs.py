@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from bolt.cohort.exclusions import EXCLUSION_COLUMNS
-from bolt.cohort.units import people
 from bolt.config import Dataset
 from bolt.io.errors import BoltError, ConfigError, DataError
 from bolt.io.files import columns, read_json, read_table, write_status, write_table, write_yaml
+from bolt.io.people import people
 from bolt.series.cache import SeriesCache
 
 if TYPE_CHECKING:

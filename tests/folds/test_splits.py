@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from bolt.cohort.units import label_units, people, permutations
+from bolt.cohort.units import label_units, permutations
 from bolt.config import Dataset, Folds
 from bolt.folds import splits
 from bolt.folds.splits import ROLES, audit_folds, make_folds, make_inner_folds, quarters
 from bolt.io.errors import BoltError, DataError, LeakError
+from bolt.io.people import people
 from tests.shared import shared_data
 
 

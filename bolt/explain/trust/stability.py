@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from scipy.stats import pearsonr, spearmanr
 
-from bolt.cohort.units import people
 from bolt.cohort.units import permutations as permuted
 from bolt.config.layout import ModelRun
 from bolt.evaluate.metrics import read_predictions
@@ -42,6 +41,7 @@ from bolt.explain.trust.similarity import correlations, ranked, without_position
 from bolt.explain.weights import explained_folds, read_importance
 from bolt.io.errors import DataError
 from bolt.io.files import columns, holds_something, write_table
+from bolt.io.people import people
 
 STABILITY_COLUMNS = columns("explain", "stability")
 NULL_COLUMNS = ("pearson_null", "pearson_null_high", "dice_null", "dice_null_high", "p")
