@@ -76,6 +76,19 @@ def _own_keys(model: Model) -> list[str]:
     return keys
 
 
+@contextmanager
+def _torch_as_before() -> Iterator[None]:
+    """Restore torch's random state and number of threads after the block; training sets both."""
+    import torch
+
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
 def configured(model: Model, parameters: Mapping[str, Any]) -> tuple[Model, OfEstimator]:
     """Return a model with the user's values of its estimator's parameters, and the parameters of every estimator.
 
@@ -273,12 +286,7 @@ class Estimator(BaseEstimator):
         about["role"] = roles_of(about, validation, numbers, own.seed)
         if chooses and not (about["role"] == "validation").any():
             raise ConfigError("epoch_choice='best_validation' needs validation scans", hint="Set validation=0.1")
-        state: Any = nullcontext()
-        if not fitted_at_once(model.model):
-            import torch
-
-            state = torch.random.fork_rng()  # training seeds torch: its random state is restored
-        with state:
+        with nullcontext() if fitted_at_once(model.model) else _torch_as_before():
             names_of_classes = None if classes is None else [class_name(name) for name in classes]
             member, history = train(model, names_of_classes, own, series, about)
         self.members_, self.history_, self.n_features_in_ = [member], history, series[0].shape[1]
@@ -292,7 +300,8 @@ class Estimator(BaseEstimator):
     def _predictions(self, X: Any, scans: Any) -> NDArray[np.float64]:
         """Return the predictions of all members, (members, scans, …)."""
         check_is_fitted(self, "members_")
-        if scans is None and (getattr(self, "covariates", None) or getattr(self, "harmonise", None)):
+        trained = [part.info for member in self.members_ for part in member.parts]
+        if scans is None and any(info.get("covariates") or info["model"].get("harmonise") for info in trained):
             raise DataError(
                 "the model was trained with covariates or harmonisation, and 'scans' is not given",
                 hint="Give scans=…, a row per scan, as in fit (in scikit-learn by metadata routing)",

@@ -132,12 +132,9 @@ class Scans:
         """
         kept = self.pool.matrices[type(model), *model.matrix_settings]
         missing = [i for i in which if self._ids[i] not in kept]
-        lengths = [self.lengths[i] for i in missing]
-        computed: dict[int, Tensor] = {}
         with torch.inference_mode(False), torch.no_grad():  # those kept in a prediction may be trained on
-            for batch in _batches(model, lengths):
-                part = [missing[k] for k in batch]
-                computed |= dict(zip((self._ids[i] for i in part), model.matrices(self.whole(part)), strict=True))
+            # one by one, because the last digits of products depend on the other scans of a batch
+            computed = {self._ids[i]: model.matrices(self.whole([i]))[0] for i in missing}
         if computed and next(iter(computed.values())).nbytes * len(self.pool.cache) <= MATRICES_KEPT:
             kept |= computed
         return torch.stack([(computed if self._ids[i] in computed else kept)[self._ids[i]] for i in which])

@@ -103,7 +103,7 @@ class Objective:
 
     def fingerprint(self, model: Model, spans: Mapping[str, Span]) -> str:
         """Identify everything that trials must share to belong to one search."""
-        facts = ["scan_id", "role", "label", "length", "group", "site", *model.covariates, *model.preserve]
+        facts = ["scan_id", "role", "label", "length", "tr", "group", "site", *model.covariates, *model.preserve]
         scans = self.table[[name for name in dict.fromkeys(facts) if name in self.table]].to_csv(index=False)
         code = code_fingerprint("bolt.training.search", f"bolt.models.{model.model}")
         ranges = {name: span.model_dump(mode="json") for name, span in spans.items()}
@@ -279,7 +279,7 @@ def _write(
         "fold": objective.fold,
         "trial": int(table["trial"][best]),
         "validation_loss": float(table["validation_loss"][best]),
-        metric: float(table[metric][best]),
+        metric: None if pd.isna(table[metric][best]) else float(table[metric][best]),
         "first_loss": None if pd.isna(table["validation_loss"][0]) else float(table["validation_loss"][0]),
         "n_trials": n_trials,
         "n_complete": len(complete),

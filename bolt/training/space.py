@@ -10,7 +10,7 @@ from typing import Any
 
 from bolt.config import Config, FoldSettings, Model, Space, Span, load_model, load_space
 from bolt.io.errors import ConfigError
-from bolt.models.registry import check_settings, defaults_of, has_epochs
+from bolt.models.registry import check_settings, combines, defaults_of, has_epochs
 
 DIGITS = 4  # significant digits of a value
 
@@ -49,6 +49,9 @@ def spans_of(space: Space, model: Model) -> dict[str, Span]:
         There is none, or the model does not have the setting.
     """
     hyper = space.hyper.get(model.model, {})
+    if combines(model.model):
+        what = f"model '{model.name}' combines others, which are trained before it"
+        raise ConfigError(what, where=f"search space '{space.name}'", hint="Search its members")
     check_settings(model.model, hyper)
     training = space.training if has_epochs(model.model) else {}
     spans = {f"training.{key}": span for key, span in training.items()}

@@ -55,6 +55,9 @@ def test_the_shrinkage_with_the_least_error_on_held_out_training_scans_is_chosen
     chosen.fit(features, labels, np.arange(40), seed=1)
     best = min(errors, key=errors.get)
     assert len(set(errors.values())) == len(SHRINKAGES) and chosen.state()["shrinkage"] == best
+    one_group = create_model("tangent", N_ROIS, 2, shrinkage=None)
+    one_group.fit(features, labels, np.zeros(40, int), seed=1)  # nothing can be held out
+    assert one_group.state()["shrinkage"] == 0.5
     again = create_model("tangent", N_ROIS, 2, shrinkage=None)
     again.load_state(chosen.state())
     alone = create_model("tangent", N_ROIS, 2, shrinkage=best)

@@ -371,6 +371,23 @@ def test_sites_and_sexes_are_the_same_as_numbers_and_as_text(model, column):
         model.predict(SERIES)
 
 
+def test_an_ensemble_refuses_to_predict_without_the_sites_it_learned_from(tmp_path):
+    write_yaml({"model": "ensemble", "members": ["ridge", "site_only"]}, tmp_path / "both.yaml")
+    model = bolt.estimator(str(tmp_path / "both.yaml")).fit(SERIES, LABELS, scans={"site": ["1", "2"] * 12})
+    with pytest.raises(DataError, match="'scans' is not given"):
+        model.predict_proba(SERIES)
+
+
+def test_threads_of_a_training_are_not_those_of_the_next():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        small(threads=1, epochs=1).fit(SERIES, LABELS)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_same_fit_in_another_process_is_waited_for(tmp_path):
     expected = bolt.estimator("svm", folder=tmp_path).fit(SERIES, LABELS).predict_proba(SERIES)
     (folder,) = tmp_path.iterdir()

@@ -10,8 +10,10 @@ from bolt.config import Training
 from bolt.io.files import read_table
 from bolt.models.braingnn import BrainGNN
 from bolt.models.brainnetcnn import BrainNetCNN
+from bolt.models.registry import create_model
 from bolt.series.cache import SeriesCache
 from bolt.training.loop import Fit
+from bolt.training.prediction import Pool, Scans
 from bolt.training.trainers import train_fold
 from tests.models.conformance import small
 from tests.training.test_runner import DATASET, LENGTHS, NUMBERS, ROLES, write_toy
@@ -40,6 +42,14 @@ def test_whole_scans_are_learned_by_default(toy, tmp_path, seen):
     for which, matrices in seen:
         due = [np.corrcoef(cache.series(i).T) for i in which]  # the training scans are the first of the cache
         np.testing.assert_allclose(matrices[:, 0], due, atol=1e-5)
+
+
+def test_matrices_of_a_scan_do_not_depend_on_the_scans_beside_it(toy):
+    """Or a resumed training, and folds side by side, had other last digits."""
+    scans = [Scans(Pool(SeriesCache(toy[0]), "cpu"), range(12)) for _ in range(2)]
+    net = create_model("braingnn", 6, 2)
+    one_by_one = torch.cat([scans[0].matrices(net, [i]) for i in range(12)])
+    assert torch.equal(scans[1].matrices(net, range(12)), one_by_one)
 
 
 def test_crops_are_stretches_of_a_crops_length_and_new_at_each_step(toy, tmp_path, seen):

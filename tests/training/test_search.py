@@ -269,6 +269,18 @@ def test_a_model_without_epochs_is_searched_alike(toy, tmp_path):
     assert best["settings"]["training"] == {}
 
 
+def test_a_corrected_repetition_time_begins_a_new_search(tmp_path):
+    """Windows may be in seconds."""
+    found = []
+    for tr in (2.0, 0.72):
+        cache, folds = write_toy(tmp_path / f"{tr}")
+        index = cache / "index.tsv"
+        read_table(index, text=("scan_id",)).assign(tr=tr).to_csv(index, sep="\t", index=False)
+        model = Model(name="svm", model="svm")
+        found.append(Objective(cache, folds, model, DATASET, 1, 0).fingerprint(model, {}))
+    assert found[0] != found[1]
+
+
 def test_a_model_of_a_file_is_searched_on_its_vectors(toy, tmp_path):
     """Which need not have test scans; the label is in the vectors of the first file only."""
     index = SeriesCache(toy[0]).index[:10]
@@ -288,6 +300,7 @@ def test_a_model_of_a_file_is_searched_on_its_vectors(toy, tmp_path):
     ("keys", "words"),
     [
         ({"models": ["majority"]}, "no setting of model 'majority' is searched"),
+        ({"models": ["ensemble"]}, "model 'ensemble' combines others"),
         ({"space": "papr"}, "unknown search 'papr'.*did you mean 'paper'"),
         ({"models": ["bol"]}, "unknown model 'bol'"),
     ],
