@@ -163,6 +163,8 @@ def _shrunk(z: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.flo
     """Return the posterior shift and variance of each standardised feature of a site, (F,)."""
     n, n_features = z.shape
     own_shift, own_variance = z.mean(axis=0), np.maximum(z.var(axis=0, ddof=1), TINY)
+    if (own_variance == TINY).all():  # copies of one scan, which tell nothing about the spread of others
+        return own_shift, np.ones(n_features)
     if n_features < 2:
         return own_shift, own_variance
     m, t2 = own_shift.mean(), own_shift.var(ddof=1)

@@ -62,9 +62,13 @@ class OfEstimator(Keys):
 
 
 def _defaults_of(model: Model) -> dict[str, Any]:
-    """Return the settings of a model's class with their defaults, but for those that follow from the data."""
+    """Return the settings of a model's class with their defaults, but for those that follow from the data.
+
+    The repetition time follows from the scans, unless it is given: None.
+    """
     settings = defaults_of(model.model).items()
-    return {name: default for name, default in settings if name not in ("n_covariates", "crop")}
+    defaults = {name: default for name, default in settings if name not in ("n_covariates", "crop")}
+    return defaults | ({"tr": None} if "tr" in defaults else {})
 
 
 def _own_keys(model: Model) -> list[str]:

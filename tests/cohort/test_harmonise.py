@@ -78,6 +78,14 @@ def test_features_without_variance_are_left_alone_and_one_site_is_not_enough():
         SiteEffects.fit(training, ["a"] * len(site))
 
 
+def test_copies_of_a_scan_do_not_stretch_others_of_their_site():
+    features, sites = planted(30)
+    features[1], sites = features[0], np.array(["copied"] * 2 + list(sites[2:]))
+    fitted = SiteEffects.fit(features, sites, "combat")
+    new = fitted.apply(planted(30, seed=1)[0], np.array(["copied"] * 30), None, pooled=False)
+    assert np.abs(new).max() < 20
+
+
 def test_means_are_removed_and_nothing_else():
     training, site = planted()
     fitted = SiteEffects.fit(training, site, "means")

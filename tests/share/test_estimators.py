@@ -378,6 +378,13 @@ def test_an_ensemble_refuses_to_predict_without_the_sites_it_learned_from(tmp_pa
         model.predict_proba(SERIES)
 
 
+def test_a_repetition_time_that_is_given_goes_before_that_of_the_scans():
+    for given, used in (({"tr": 2.0}, 2.0), ({}, 0.72)):
+        model = bolt.estimator("gc_lstm", window_seconds=20.0, **QUICK | {"epochs": 1} | given)
+        model.fit(SERIES, LABELS, scans={"tr": [0.72] * 24})
+        assert model.members_[0].info["model"]["hyper"]["tr"] == used
+
+
 def test_threads_of_a_training_are_not_those_of_the_next():
     before = torch.get_num_threads()
     try:
