@@ -24,7 +24,7 @@ from bolt import __version__
 from bolt.config import Model
 from bolt.evaluate.metrics import metrics_of
 from bolt.io.errors import BoltError, ConfigError, DataError
-from bolt.io.files import read_json, sha256, write_json, write_text
+from bolt.io.files import atomic, read_json, sha256, write_json, write_text
 from bolt.io.packages import name_extra
 from bolt.models.registry import inputs_of
 from bolt.report.numbers import metric_name
@@ -276,13 +276,19 @@ def pack(options: argparse.Namespace) -> None:
     place = RunPlace(options.run)
     about, connectivity = describe_run(place)
     estimator = load(options.run)
+    if (options.out / ABOUT).is_file():
+        there, (dataset, model) = read_json(options.out / ABOUT), (about["dataset"], estimator.configuration.name)
+        if (there.get("dataset"), there.get("model", {}).get("name")) != (dataset, model):
+            hint = "Give a new folder, or remove this one"
+            raise ConfigError("holds the pack of another model or dataset", where=options.out, hint=hint)
     with new_folder(options.out) as out:
         floor = fit_floor(place.cache, estimator.members_[0].info["classes"])
         write_estimator(estimator, out, **about)
         refuse_participants(out)
         if floor is not None:
             floor.save(out / FLOOR)
-        save_file({"connectivity": connectivity}, out / ARRAYS)
+        with atomic(out / ARRAYS) as temporary:  # which others may read
+            save_file({"connectivity": connectivity}, temporary)
         card = model_card(estimator, about, options.licence, "" if floor is None else floor_name(floor))
         write_text(card, out / "README.md")
         write_json(_sums(out), out / SUMS)

@@ -272,6 +272,19 @@ def test_files_of_others_are_judged_beside_simple_models(tmp_path, called):
     assert run(*data, "--features", *(tmp_path / name for name in ("theirs.csv", "data/theirs.csv", "theirs.tsv"))) == 2
 
 
+def test_a_column_called_group_is_no_family(tmp_path, monkeypatch):
+    """It names the diagnosis as often."""
+    monkeypatch.setattr(run_app, "subprocess", SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=0)))
+    series_dataset(tmp_path / "data")
+    path = tmp_path / "data/series/scans.tsv"
+    table = read_table(path)
+    for column, expected in (("Group", None), ("Family", "Family")):
+        table.assign(**{column: table["dx"]}).to_csv(path, sep="\t", index=False)
+        run(path, tmp_path / column, "group", "--label", "dx", "--atlas", "dosenbach160")
+        (dataset,) = (tmp_path / column / "datasets").glob("*.yaml")
+        assert read_yaml(dataset).get("group") == expected
+
+
 @pytest.mark.slow
 def test_participants_one_by_one_and_then_the_group_equal_one_run(tmp_path, monkeypatch):
     derivatives = write_fmriprep(tmp_path / "study", n_subjects=6)

@@ -178,6 +178,16 @@ def test_a_run_that_has_failed_folds_says_so(run, tmp_path):
             make_pack(place, tmp_path / "other")
 
 
+def test_a_pack_of_another_model_is_not_overwritten(run, tmp_path):
+    packed = make_pack(run, tmp_path / "model")
+    make_pack(run, packed)  # of the same run, which may have more folds now
+    assert (packed / "cohort.safetensors").stat().st_mode & 0o044 == 0o044
+    about = read_json(packed / "model.json")
+    write_json(about | {"model": about["model"] | {"name": "other"}}, packed / "model.json")
+    with pytest.raises(ConfigError, match="the pack of another model"):
+        make_pack(run, packed)
+
+
 def test_folds_of_an_earlier_split_are_left_out(run, tmp_path):
     run = Path(shutil.copytree(run.parents[3], tmp_path / "toy")) / run.relative_to(run.parents[3])
     for fold, content in (("seed-1/fold-2", "0" * 64), ("seed-1/fold-1", sha256(tmp_path / "toy/folds.tsv"))):
