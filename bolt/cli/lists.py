@@ -17,6 +17,7 @@ from bolt.models.registry import inputs_of
 START = "<!-- table of models: made by `bolt models --into docs/models.md` -->"
 END = "<!-- end of the table of models -->"
 COLUMNS = ("model", "in tables", "family", "learns from", "what it is", "reference")
+MISSING = "not found"
 FAMILIES = ("transformer", "RNN", "GNN", "CNN", "traditional", "baseline")
 DOI, ARXIV = re.compile(r"doi:(\S+)"), re.compile(r"arXiv:([\d.]+\d)")
 
@@ -31,16 +32,22 @@ def show_atlases(options: Namespace) -> None:
         ``config``: configuration whose ``paths`` are searched for images, or None.
     """
     paths = load_config(options.config).paths if options.config else Paths()
+    missing = False
     for name in known_atlases():
         about = describe_atlas(name)
         n_rois = count_rois(name, atlas_dir=paths.atlas_dir)
         spaces = ", ".join([*about.spaces, *(f"{space} (carried over)" for space in reachable(about))])
         facts = f"{n_rois} ROIs; {spaces}" if n_rois else spaces
-        print(list_entry(f"{name}: {facts}", about.description.strip(), f"Image: {_image(name, about, paths)}"))
+        place = _image(name, about, paths)
+        missing |= MISSING in place
+        print(list_entry(f"{name}: {facts}", about.description.strip(), f"Image: {place}"))
+    if missing:
+        into = f"put it into the folder that {description.ATLAS_DIR} names"
+        print("", list_entry(f"For an image that is not found: {description.FETCH}, or {into}."), sep="\n")
 
 
 def _image(name: str, about: AtlasFile, paths: Paths) -> str:
-    """Return where the image is, or how to get it."""
+    """Return where the image is, or what to get."""
     if about.kind == "spheres":
         return "drawn from coordinates"
     folder = description.atlas_folder(name)
@@ -59,9 +66,7 @@ def _image(name: str, about: AtlasFile, paths: Paths) -> str:
 
 
 def _not_found(about: AtlasFile, image: description.AtlasImage) -> str:
-    download = f"{description.FETCH}, or " if image.url else ""
-    folder = f"the folder that {description.ATLAS_DIR} names"
-    return f"not found: {download}put {image.file} into {folder} (from {about.source})"
+    return f"{MISSING}{'' if image.url else ', cannot be fetched'}: {image.file} (from {about.source})"
 
 
 def describe_atlas_of(options: Namespace) -> None:

@@ -18,6 +18,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
             import argcomplete
 
             argcomplete.autocomplete(parser)  # answers it, and exits
+    for word in (sys.argv[1:] if arguments is None else arguments)[:1]:
+        if not word.startswith("-") and word not in {*COMMANDS, *(stage.command for stage in STAGES.values())}:
+            near = "".join(f" (did you mean '{name}'?)" for name in get_close_matches(word, COMMANDS, 1))
+            parser.error(f"no command '{word}'{near}. Commands: {', '.join(COMMANDS)}")
     options = parser.parse_args(arguments)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Masked("%(message)s"))

@@ -20,8 +20,8 @@ from bolt import config as configuration
 from bolt.config import ROOT, Config, Dataset, Model, nearest, shipped_file
 from bolt.config.keys import parse
 from bolt.datasets.participants import read_series_table
-from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import read_json, read_text, read_yaml, write_text
+from bolt.io.errors import ConfigError, DataError, shorten_list
+from bolt.io.files import SEPARATORS, read_json, read_text, read_yaml, write_text
 from bolt.io.names import is_name
 from bolt.io.people import known_values
 from bolt.io.places import WRITTEN_BY_BOLT, snakemake_command
@@ -185,7 +185,7 @@ def source_of_folder(path: Path) -> str:
         return "series"
     about = path / "dataset_description.json"
     if not path.exists():
-        raise DataError("no such folder", where=path, hint="Correct the path")
+        raise DataError("no such file or folder", where=path, hint="Correct the path")
     if not about.is_file():
         what = "neither a BIDS folder (no dataset_description.json) nor a table of series"
         hint = "Give the top folder of a BIDS dataset or of fMRIPrep's output, or a table with 'subject' and 'file'"
@@ -237,9 +237,9 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> tuple[Dataset, pd.DataF
             raise ConfigError(f"{option} {column}: no such column in {table_path}", hint=hint)
         return column
 
-    if source == "series":
-        for needed in ("subject", "file"):
-            require(needed, "a table of series")
+    if source == "series" and not {"subject", "file"} <= set(table):
+        what = f"a table of series needs the columns subject and file; found {shorten_list(table)}"
+        raise ConfigError(what, where=path, hint=f"Name them so. {SEPARATORS}")
     keys: dict[str, Any] = {"name": name, "source": source, "path": _as_given(path), "label": wishes.label}
     if table_path is not None and source in ("fmriprep", "bids_series") and table_path.parent != path:
         keys["subjects_table"] = _as_given(table_path)
@@ -253,6 +253,9 @@ def dataset_of(path: Path, wishes: Wishes, name: str) -> tuple[Dataset, pd.DataF
                 keys[key] = column
     if wishes.label is not None:
         values = known_values(table[require(wishes.label, "--label")], label=True)
+        if absent := set(wishes.classes or ()) - set(values):
+            hint = f"It has {shorten_list(sorted(values.dropna().unique()))}"
+            raise ConfigError(f"--classes: no '{wishes.label}' is {' or '.join(sorted(absent))}", hint=hint)
         keys["classes"] = wishes.classes or _classes(values, wishes.label)
         if wishes.positive is not None:  # which comes last
             classes = keys["classes"] or []

@@ -202,7 +202,7 @@ def _groups(column: str, known: pd.DataFrame, classes: Sequence[str] | None) -> 
     parts = {name: known.loc[known["label"] == name, column] for name in reversed(classes)}
     if len(parts) != 2 or min(map(len, parts.values())) < 2:
         return None
-    means = " against ".join(f"{values.mean():.3g} ({name})" for name, values in parts.items())
+    means = " against ".join(f"{values.mean():.3g} ({_class(name)})" for name, values in parts.items())
     p = stats.ttest_ind(*parts.values(), equal_var=False).pvalue
     return f"mean {means} {UNITS[column].split()[0]}, Welch p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}"
 
@@ -228,17 +228,27 @@ def _summary(column: str, known: pd.DataFrame, classes: Sequence[str] | None) ->
     parts = known.groupby("label")[column]
     if column in UNITS:
         medians = parts.median()
-        return _medians(medians.reindex([name for name in classes if name in medians]), f" {UNITS[column]}")
+        return _medians(
+            medians.reindex([name for name in classes if name in medians]).rename(_class), f" {UNITS[column]}"
+        )
     if len(classes) > 2:
         return ""
     if column == "sex":
         value = sorted(known[column].unique())[-1]
         shares = parts.agg(lambda values: (values == value).mean())
-        return ", ".join(f"{100 * shares[name]:.0f} % {value} ({name})" for name in classes if name in shares) + "; "
+        return (
+            ", ".join(f"{100 * shares[name]:.0f} % {value} ({_class(name)})" for name in classes if name in shares)
+            + "; "
+        )
     sites = known.groupby(column)["label"].agg(lambda labels: (labels == classes[-1]).mean())
     low, high = (f"{100 * share:.0f}" for share in (sites.min(), sites.max()))
     shares = low if low == high else f"{low} to {high}"
     return f"{shares} % of participants at each site are labelled {classes[-1]}; "
+
+
+def _class(name: str) -> str:
+    """Return the name of a class, told from a measure if it is a number."""
+    return f"class {name}" if name[:1].isdigit() else name
 
 
 def _medians(medians: pd.Series, unit: str, what: str = "median") -> str:

@@ -95,7 +95,8 @@ def index(config: Config, dataset: Dataset, minimum_volumes: int = 2) -> pd.Data
     for row, scan in table[["scan_id", "kind", "bold", "t1w"]].iterrows():
         folders = [folder_of(str(scan.scan_id)), folder_of(str(scan.t1w))] if scan.kind == "raw" else []
         if not is_name(scan.scan_id):
-            exclude(table, row, f"the name {scan.scan_id!r} cannot be used in file names and commands. {RULE}")
+            instead = "; or name scans in a column 'scan_id'" if dataset.source == "series" else ""
+            exclude(table, row, f"its name cannot be used in file names and commands. {RULE}{instead}")
         elif not all(re.fullmatch(FOLDER, folder) for folder in folders[: 1 + isinstance(scan.t1w, str)]):
             reason = "labels of subjects and sessions must be letters and digits in BIDS names. Rename the files"
             exclude(table, row, reason)

@@ -23,6 +23,7 @@ from bolt.io.files import read_json
 from bolt.io.volumes import check_image
 
 log = logging.getLogger("bolt")
+logging.getLogger("bidsschematools").setLevel(logging.WARNING)  # would tell which schema pybids reads
 IMAGES = [".nii", ".nii.gz"]
 ENTITIES = {"acquisition", "ceagent", "reconstruction", "direction", "run", "session", "task", "echo", "part", "space"}
 """pybids' names of the entities that tell images of one kind apart."""

@@ -308,6 +308,9 @@ def read_table(path: str | Path, text: tuple[str, ...] = (), columns: Collection
     return table
 
 
+SEPARATORS = "Columns are separated by tabs in a .tsv, by commas or semicolons in a .csv"
+
+
 def read_text(path: str | Path) -> pd.DataFrame:
     """Read a user's table as `read_table` does, with all cells and names of columns as text without surrounding spaces.
 

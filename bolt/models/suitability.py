@@ -65,7 +65,9 @@ def check_inputs(model: Model, config: Config, dataset: Dataset) -> None:
     if "training" in model.model_fields_set or any(epochs):
         raise wrong(f"'{model.model}' has no epochs", "Remove 'training'")
     if dataset.classes is None:
-        raise wrong(f"'{model.model}' needs classes, but the label is a number", "Remove the model")
+        others = [name for name in configuration.known("model") if has_epochs(configuration.load_model(name).model)]
+        hint = f"Remove the model; these take numbers: {', '.join(others)}"
+        raise wrong(f"'{model.model}' needs classes, but the label is a number", hint)
     if model.harmonise and dataset.site is None and dataset.source in ("bids", "fmriprep", "series", "bids_series"):
         raise wrong(f"'harmonise' needs sites, but dataset '{dataset.name}' has none", "Name the column: 'site: …'")
     if model.harmonise and config.folds.scheme == "leave-site-out" and model.unseen_site == "refuse":

@@ -47,6 +47,7 @@ log = logging.getLogger("bolt")
 VOLUME_COLUMNS, ROI_COLUMNS = columns("share", "volumes"), columns("share", "rois")
 LANDMARK_COLUMNS = {"rank": "1 is the most important volume", **VOLUME_COLUMNS}
 MAP = "desc-contribution_statmap"
+RELATIVE = "importance / mean"
 NO_TEMPLATE = ("native", "assumed")
 """What series say of their space where it is not that of a template."""
 TOKENS = 5
@@ -404,13 +405,13 @@ def draw_time(scan: GivenScan, weights: NDArray[np.floating], rows: NDArray[np.i
     """Draw the importance of a class, divided by the scan's mean, with the landmarks (`rows`) and with the events."""
     tr = scan.tr or np.nan
     shown = TimeCourse(weights, np.sort(rows), tr, scan.volumes)
-    time_course(shown, scan.series, scan.rois, out / "importance.png")
+    time_course(shown, scan.series, scan.rois, out / "importance.png", label=RELATIVE)
     if scan.events is not None and scan.tr is not None:
         course = Course(dict.fromkeys(COURSE, ""), [name], tr, on_grid(weights, scan.volumes)[None], [scan.events])
         with canvas(out / "events.png", height=1.8) as figure:
             axis, key = figure.subplots(1, 2, width_ratios=[5.5, 1])
             draw_course(axis, key, curve_table(course), block_table(course, event_masks(course, scan.shift)))
-            axis.set(xlabel="time (s)", ylabel="importance")
+            axis.set(xlabel="time (s)", ylabel=RELATIVE)
 
 
 def draw_map(image: nib.Nifti1Image, sizes: pd.Series, colours: str, out: Path) -> None:

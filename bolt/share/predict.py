@@ -21,8 +21,8 @@ from bolt.datasets import COLUMNS as OF_SCANS
 from bolt.datasets.bids_series import series_tr
 from bolt.datasets.participants import OLDEST, to_institutions
 from bolt.evaluate.metrics import metrics_of, pooled
-from bolt.io.errors import ConfigError, DataError
-from bolt.io.files import columns, read_text
+from bolt.io.errors import ConfigError, DataError, shorten_list
+from bolt.io.files import SEPARATORS, columns, read_text
 from bolt.io.people import known_values, people
 from bolt.io.series_files import (
     SUFFIXES,
@@ -157,12 +157,13 @@ def _table_of(source: Sequence[Path]) -> pd.DataFrame:
     """Return a row per file, with a unique name of each scan: the lines of a table, or the files that are given."""
     table, folder = None, Path()
     if len(source) == 1 and source[0].suffix in (".tsv", ".csv") and source[0].is_file():
-        header = source[0].read_bytes()[:100_000].decode("utf-8-sig", "replace").split("\n")[0]
-        if {"subject", "file"} & set(re.split("[\t,;]", re.sub('["\r]', "", header.casefold()))):
+        lines = source[0].read_bytes()[:100_000].decode("utf-8-sig", "replace").casefold().split("\n")[:2]
+        cells = re.split("[\t,;\n]", re.sub('["\r]', "", "\n".join(lines)))
+        if {"subject", "file"} & set(cells) or any(cell.endswith(SUFFIXES) for cell in cells):
             table, folder = read_text(source[0]), source[0].parent
             if not {"subject", "file"} <= set(table):
-                hint = "Name them so; columns are separated by tabs in a .tsv, by commas or semicolons in a .csv"
-                raise DataError("not a table with the columns 'subject' and 'file'", where=source[0], hint=hint)
+                what = f"a table of scans needs the columns subject and file; found {shorten_list(table)}"
+                raise DataError(what, where=source[0], hint=f"Name them so. {SEPARATORS}")
     if table is None:  # files of series
         for path in source:
             if not path.is_file():

@@ -182,9 +182,9 @@ class Estimate:
 
     def __str__(self) -> str:
         hours = self.core_hours
-        time = f"{hours:.1f} core-hours" if hours >= 1 else f"{hours * 60:.0f} core-minutes"
+        time = f"{hours:.1f} core-hours" if hours >= 1 else f"{max(1, hours * 60):.0f} core-min"
         ends = "divide by the number of cores; a GPU shortens training"
-        size = f"about {self.gigabytes:.1f} GB of disk and"
+        size = f"{f'about {self.gigabytes:.1f}' if self.gigabytes >= 0.1 else 'less than 0.1'} GB of disk and"
         if self.trials:
             what = f"The search: {self.scans} scans, {self.jobs} jobs, {self.trials} trials, {size} up to {time}"
             return f"{what} ({ends}; unpromising trials end early)."

@@ -120,7 +120,7 @@ def readiness(run: Run) -> tuple[list[tuple[str, str]], Problems]:
     found["few_folds"] = explained and min(explained) < FEWEST_FOLDS
     screen = Template(TEMPLATE.read_text(encoding="utf-8")).render(found)
     lines = (line.partition(" | ") for line in screen.splitlines() if line.strip())
-    return [(name, text) for name, _, text in lines], problems
+    return [(name, text) for name, _, text in lines], list({str(one): one for one in problems}.values())
 
 
 def _look_at_data(run: Run, found: dict[str, Any], problems: Problems) -> None:

@@ -43,6 +43,14 @@ def test_help_shows_commands_by_purpose_and_the_stages_apart(capsys):
     assert listed == [stage.command for stage in STAGES.values()]
 
 
+def test_a_mistyped_command_is_told_the_nearest(capsys):
+    for words, said in ((["atlas"], "no command 'atlas' (did you mean 'atlases'?). Commands: "), (["xyz"], "'xyz'. C")):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        printed = capsys.readouterr().err
+        assert said in printed and "faithfulness-fold" not in printed
+
+
 def test_every_command_has_a_help_of_its_own_and_a_function(capsys):
     for name in [*COMMANDS, *(stage.command for stage in STAGES.values())]:
         assert shown(capsys, name, "--help").startswith(f"usage: bolt {name} ")

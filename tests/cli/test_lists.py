@@ -26,7 +26,8 @@ def nothing_around(monkeypatch, tmp_path):
 def entries(capsys, *words):
     """Return what is printed of each atlas, on one line: the first, and the place of its image."""
     assert main(["atlases", *words]) == 0
-    text = capsys.readouterr().out
+    text, _, advice = capsys.readouterr().out.partition("\n\n")
+    assert FETCH in " ".join(advice.split()) and "BOLT_ATLAS_DIR" in advice and FETCH[:8] not in text  # once
     found = [" ".join(block.split()).split(": ", 1) for block in re.split(r"\n(?=\S)", text)]
     return {name: rest.partition(" Image: ")[::2] for name, rest in found}
 
@@ -53,8 +54,8 @@ def test_where_an_image_is_and_how_to_get_one(capsys, tmp_path, monkeypatch):
     table = entries(capsys, "--config", str(tmp_path / "config.yaml"))
     assert table["cc200"][1] == str(images / "PCP_CC200_3mm.nii.gz")
     missing = table["schaefer200"][1]
-    assert missing.startswith(f"not found: {FETCH}, or put Schaefer2018_200Parcels_7Networks_order")
-    assert "BOLT_ATLAS_DIR" in missing and "https://github.com/ThomasYeoLab/CBIG" in missing
+    assert missing.startswith("not found: Schaefer2018_200Parcels_7Networks_order")
+    assert "https://github.com/ThomasYeoLab/CBIG" in missing
     monkeypatch.setenv("BOLT_ATLAS_DIR", str(images))
     assert entries(capsys)["cc200"][1] == str(images / "PCP_CC200_3mm.nii.gz")
 
@@ -68,4 +69,6 @@ def test_an_image_counts_only_with_its_table_of_labels(capsys, tmp_path, monkeyp
     labels.write_text("1\t7Networks_LH_Vis_1\t120\t18\t131\t0\n2\t7Networks_RH_Vis_1\t120\t18\t131\t0\n")
     row = entries(capsys)["schaefer200"]
     assert row[0].startswith("2 ROIs; MNI152NLin6Asym, MNI152NLin2009cAsym ")
-    assert row[1].startswith(f"MNI152NLin6Asym: {tmp_path / image}; MNI152NLin2009cAsym: not found: {FETCH[:8]}")
+    assert row[1].startswith(
+        f"MNI152NLin6Asym: {tmp_path / image}; MNI152NLin2009cAsym: not found: tpl-MNI152NLin2009cAsym"
+    )

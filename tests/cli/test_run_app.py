@@ -217,7 +217,7 @@ def test_what_makes_no_sense_is_one_line(bids, tmp_path, called, capsys):
     write_json(described, tmp_path / "other/dataset_description.json")
     cases = [(bids, "out", arguments, message) for arguments, message in NONSENSE.items()]
     cases += [
-        (tmp_path / "nothing", "out", "participant", "no such folder"),
+        (tmp_path / "nothing", "out", "participant", "no such file or folder"),
         (tmp_path, "out", "participant", "no dataset_description.json"),
         (tmp_path / "other", "out", "participant", "derivatives of C-PAC"),
         (bids, "study", "participant", "the output folder is the input folder"),
@@ -370,9 +370,10 @@ def test_tables_of_series_that_cannot_be_used(bids, tmp_path, capsys):
     three, two = (series_table(tmp_path, f"{n}.tsv", dx=[f"c{i % n}" for i in range(12)]) for n in (3, 2))
     in_two_cases = series_table(tmp_path, "c.tsv", dx=["Patient", "patient", "control"] * 4)
     for place, message, *options in (
-        (series_table(tmp_path, separator=","), "no such column", "--label", "dx"),
+        (series_table(tmp_path, separator=","), "found subject,file,dx. Name them so. Columns are separated by tabs"),
         (in_two_cases, "differ in case alone: Patient, control, patient", "--label", "dx"),
-        (bids / "participants.tsv", "a table of series file: no such column", "--label", "diagnosis"),
+        (bids / "participants.tsv", "a table of series needs the columns subject and file; found subject, diagnosis"),
+        (two, "--classes: no 'dx' is control. It has c0, c1", "--label", "dx", "--classes", "c0", "control"),
         (three, "--positive c1: not one of two classes. Classes: c0, c1, c2", "--label", "dx", "--positive", "c1"),
         (two, "--positive c: not one of two classes. Classes: c0, c1", "--label", "dx", "--positive", "c"),
     ):

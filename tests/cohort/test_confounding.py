@@ -262,6 +262,8 @@ def test_words_do_not_deny_a_plain_imbalance():
     assert row.p > 0.05 and row.verdict == "may differ"
     assert "mean 36.7 (patient) against 28.7 (control) years, Welch p = 0.25; rank-biserial r 0.44 [" in row.words
     assert row.words.endswith("; the effect is not small, but 12 participants are too few to tell.")
+    scans["label"] = scans["label"].map({"control": "0", "patient": "1"})
+    assert "mean 36.7 (class 1) against 28.7 (class 0) years" in by_measure(scans, ["0", "1"]).loc["Age", "words"]
 
 
 def test_similar_needs_enough_participants():

@@ -33,7 +33,7 @@ def test_what_fits_passes(tmp_path):
         (BOLT | {"fisher_z": True}, {}, {}, "'fisher_z' is for vectors of connectivity"),
         (SVM | {"training": {"epochs": 3}}, {}, {}, "'svm' has no epochs"),
         (SVM | {"by_dataset": {"abide1": {"training": {"epochs": 3}}}}, {}, {}, "'svm' has no epochs"),
-        (SVM, {"classes": None}, {}, "'svm' needs classes"),
+        (SVM, {"classes": None}, {}, "'svm' needs classes.*these take numbers: .*bolt_small"),
         (SVM | {"harmonise": "other"}, {}, {}, "'harmonise'"),
         (SVM | {"covariates": ["age"]}, {"age": "age"}, {}, "'svm' takes none"),
         (SVM | {"harmonise": "combat"}, {"site": None}, {}, "needs sites"),

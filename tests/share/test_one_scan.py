@@ -86,6 +86,7 @@ def test_everything_of_one_scan(tmp_path: Path, scan: Path) -> None:
     redness = (glass[..., 0] - glass[..., 2]) * (1 if found["explained"] == CLASSES[0] else -1)
     assert rois["contribution"].iloc[0] < 0 and redness.max() > 0.2 and redness.min() > -0.2  # against it
     page = (out / "index.html").read_text()
+    assert "should add up to this difference of" in page and f"they add up to {total:+.2f}." in page
     assert all((out / place).is_file() for place in re.findall(r'(?:src|href)="([^"#]+)"', page))
     shown = ("events.png", found["explained"], f"{found['probability']:.2f}")
     assert all(text in page for text in shown) and "http" not in page

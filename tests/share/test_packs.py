@@ -395,7 +395,12 @@ def test_the_repetition_time_of_a_new_scan_is_found_where_training_finds_it(pack
         ({"source": ["four.npy", "four.json"]}, DataError, r"four.json: '.json' is no format of series. Give .npy, "),
         ({"source": ["four.npy", "files"]}, DataError, "files: not a file. Correct the path"),
         ({"source": "four.npy"}, DataError, "none of the 1 scans can be predicted"),
-        ({"rename": str.upper}, DataError, "not a table .*'subject' and 'file'.* or semicolons in a .csv"),
+        ({"rename": str.upper}, DataError, "needs the columns subject and file; .* or semicolons in a .csv"),
+        (
+            {"rename": {"subject": "ID", "file": "series"}.get},
+            DataError,
+            "needs the columns subject and file; found ID",
+        ),
         ({"columns": {"scan_id": [f"../x{i}" for i in range(24)]}}, DataError, "'../x0' cannot name a scan"),
         ({"columns": {"scan_id": [f"a\n{i}" for i in range(24)]}}, DataError, "cannot name a scan"),
         ({"columns": {"tr": -2}}, DataError, "none of the 24 scans can be predicted"),

@@ -67,12 +67,12 @@ def test_a_run_that_can_start(tmp_path, capsys):
     status, facts, written = screen(capsys, config)
     assert status == 0 and written.err == ""
     assert facts["scans"] == "12 of 12, of 12 of 12 subjects"
-    assert facts["classes"] == "a 6, b 6 (column dx); positive: b"
+    assert facts["classes"] == "a: 6, b: 6 (column dx); positive: b"
     assert facts["confounds"] == "age; not given: sex, site, motion, family"
     assert facts["model"] == "tiny: 3 trainings (3 folds, 1 atlas, 1 seed)"
     assert facts["atlas"] == "dosenbach160: drawn from coordinates"
     assert "need 6 folds ('folds: outer', --folds 6)" in facts["note"] and "TR unknown" not in facts["note"]
-    assert re.match(r"\d+ jobs, about [\d.]+ (minutes|hours) on the \d+ cores? here", facts["time"])
+    assert re.match(r"\d+ jobs, about [\d.]+ (min|hours) on the \d+ cores? here", facts["time"])
     assert "GPU" in facts and "free in" in facts["disk"] and "template" not in facts
     assert written.out.splitlines()[-1].startswith(f"A run can start: snakemake --cores 8 --configfile {config}")
     assert f"--snakefile {ROOT / 'Snakefile'}" in written.out  # the working folder has none
@@ -88,7 +88,7 @@ def test_confounds_and_labels_that_the_table_knows_and_a_tr_that_it_does_not(tmp
     status, facts, _ = screen(capsys, config)
     assert status == 0
     assert facts["scans"] == "11 of 12, of 11 of 12 subjects"
-    assert facts["classes"] == "a 6, b 5 (column dx); positive: b"
+    assert facts["classes"] == "a: 6, b: 5 (column dx); positive: b"
     assert facts["not used"].endswith(": label 'c' is not one of a, b")
     assert (facts["sites"], facts["confounds"]) == ("2: x 7, y 4", "age, site, motion; not given: sex, family")
     assert "TR unknown of 11 scans (column 'tr' of the table" in facts["note"]
@@ -118,7 +118,8 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path, monkeypatch, cap
 def test_headers_are_read_once_for_the_disk_and_an_unknown_atlas_hides_no_template(tmp_path, monkeypatch, capsys):
     config, asked = bids_config(tmp_path), []
     monkeypatch.setattr(estimate, "check_image", lambda path: asked.append(path) or check_image(path))
-    assert "template" in screen(capsys, edit(config, atlases=["gone"]))[1]
+    _, facts, written = screen(capsys, edit(config, atlases=["gone"]))
+    assert "template" in facts and written.err.count("unknown atlas 'gone'") == 1
     asked.clear()
     _, facts, _ = screen(capsys, edit(config, atlases=["dosenbach160"]))
     assert len(asked) == 8 and "needed" in facts["disk"]

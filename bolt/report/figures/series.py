@@ -46,6 +46,7 @@ def time_course(
     *,
     title: str = "",
     landmarks: NDArray[np.integer] | None = None,
+    label: str = "importance",
 ) -> None:
     """Draw importance above the z-scored series (T, R) of one scan, ROIs by network; dropped volumes are gaps.
 
@@ -54,6 +55,7 @@ def time_course(
     with canvas(out, height=4.2) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2.2])
         draw_importance(upper, course, landmarks)
+        upper.set_ylabel(label)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=MUTED)
         _draw_series(lower, series, rois, course.tr, course.volumes, 18)
