@@ -362,8 +362,9 @@ def write_study(
         rows = rows[labels.notna() if dataset.classes is None else labels.isin(dataset.classes)]
         if dataset.classes is not None and isinstance(folds, dict) and "outer" not in folds:
             # fewer folds where the smallest class has fewer people, each counted once, than the default of 10
-            unit = dataset.group or ("subject" if dataset.source == "series" else "participant_id")
-            people = rows.drop_duplicates([unit, dataset.label]) if unit in rows else rows
+            person = rows.get("subject" if dataset.source == "series" else "participant_id", rows.index.to_series())
+            unit = person if dataset.group is None else known_values(rows[dataset.group]).fillna(person)
+            people = rows[~rows.assign(unit=unit).duplicated(["unit", dataset.label])]
             counts = known_values(people[dataset.label], label=True).value_counts().reindex(dataset.classes).fillna(0)
             if 2 <= counts.min() < Config.model_fields["folds"].default.outer:
                 keys["folds"] = {**folds, "outer": int(counts.min())}

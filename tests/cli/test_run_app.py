@@ -285,6 +285,16 @@ def test_a_column_called_group_is_no_family(tmp_path, monkeypatch):
         assert read_yaml(dataset).get("group") == expected
 
 
+def test_people_without_a_family_count_one_by_one_for_the_number_of_folds(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_app, "subprocess", SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=0)))
+    series_dataset(tmp_path / "data")
+    path = tmp_path / "data/series/scans.tsv"
+    table = read_table(path)
+    table.assign(family="n/a").to_csv(path, sep="\t", index=False)
+    run(path, tmp_path / "out", "group", "--label", "dx", "--atlas", "dosenbach160")
+    assert read_yaml(tmp_path / "out/scans.yaml")["folds"]["outer"] == table["dx"].value_counts().min()
+
+
 @pytest.mark.slow
 def test_participants_one_by_one_and_then_the_group_equal_one_run(tmp_path, monkeypatch):
     derivatives = write_fmriprep(tmp_path / "study", n_subjects=6)
