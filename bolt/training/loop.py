@@ -199,8 +199,8 @@ class Fit:
         with explain_shortage(f"{self.title}: the state of the optimiser", "Free memory, or choose a smaller model"):
             optimizer = Adam(self.net.parameters(), self.model.training)
         if read_on_device(self.net, self.train.pool.device):
-            whole = lambda *draw: self._whole_step(optimizer, Draw(*draw))  # noqa: E731
-            self.graphs = StepGraphs(whole, self.train.pool.device)
+            device = self.train.pool.device
+            self.graphs = StepGraphs(lambda *draw: self._whole_step(optimizer, Draw(*draw)), device)
         return optimizer
 
     def _epoch(self, optimizer: Adam, epoch: int, bar: tqdm) -> Generator[None, None, dict[str, float]]:

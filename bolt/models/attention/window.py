@@ -142,7 +142,7 @@ def attend(q: Tensor, kv: Tensor, bias: Tensor, shape: Shape, dropout: float = 0
     parts: list[Tensor] = []
     with full_precision(q.device):
         for sets, tile, n_cls in _all_sets(bias.to(dtype), shape):
-            mixed = attend_sets(*exact, tile, sets, drop, shape.windows.n_cls > 0)
+            mixed = _Attend.apply(*exact, tile, sets, drop, shape.windows.n_cls > 0)
             # CLS tokens come first, and those of scans come last
             parts = [mixed[:, :n_cls].flatten(0, 1), *parts]
             if mixed.shape[1] > n_cls:
@@ -257,31 +257,12 @@ def _distance(shape: Shape, device: torch.device) -> Tensor:
     return key - query[:, None] + shape.reach - 1
 
 
-def attend_sets(q: Tensor, kv: Tensor, tile: Tensor, sets: _Sets, drop: Drop | None, cls: bool) -> Tensor:
-    """Compute the attention of each query of some sets to the keys of its set.
-
-    Parameters
-    ----------
-    q, kv
-        As for `attend`.
-    tile : Tensor
-        The bias of a set's queries and keys, (h, queries, keys).
-    sets : _Sets
-    drop : Drop or None
-    cls : bool
-        Whether the first key is that of a CLS token.
-
-    Returns
-    -------
-    Tensor
-        (sets, queries, h·d).
-    """
-    mixed: Tensor = _Attend.apply(q, kv, tile, sets, drop, cls)
-    return mixed
-
-
 class _Attend(torch.autograd.Function):
-    """Attention of some sets at a time, (sets, queries, h·d); the backward pass computes it again to save memory."""
+    """Attention of some sets at a time, (sets, queries, h·d); the backward pass computes it again to save memory.
+
+    `tile` is the bias of queries and keys of a set, (h, queries, keys); `cls` says whether the first key is that of a
+    CLS token.
+    """
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor, tile: Tensor, sets: _Sets, drop: Drop | None, cls: bool) -> Tensor:
